@@ -1,0 +1,74 @@
+"""What a database error means to us: it heals by itself, or somebody must act.
+
+DatabaseError
+├── DatabaseUnavailableError   retry: connection lost, restart, failover, deadlock, time-out
+├── DatabaseRefusedError       do not retry: missing table, permission, wrong password, a bug
+├── StaleClaimError            retry with a fresh read: a claimed row changed under our lock (D26)
+└── TooManyRefusalsError       do not retry: more poison rows than can be an accident (D6)
+"""
+
+import asyncpg
+
+
+class DatabaseError(Exception):
+    """The transaction did not commit, or nobody knows whether it did (trap 26); asking again tells."""
+
+
+class DatabaseUnavailableError(DatabaseError):
+    """The database cannot answer now; the same call works later."""
+
+
+class DatabaseRefusedError(DatabaseError):
+    """The database answered no, and will say so again until somebody acts; the message says how."""
+
+
+class StaleClaimError(DatabaseError):
+    """The write touched fewer rows than were claimed, so the batch was rolled back (D26)."""
+
+
+class TooManyRefusalsError(DatabaseError):
+    """A phase met more than the allowed number of poison rows in one cycle (D6)."""
+
+
+_HEALING_CLASSES = ("08", "40", "53", "57", "58")
+"""Connection, transaction rollback, resources, operator intervention (restart, cancel), system error."""
+
+_HEALING_STATES = ("25006", "25P03", "25P04", "55P03")
+"""Read-only server (a failover under way), idle and transaction time-outs, lock not available."""
+
+_ADVICE = {
+    "28": "check user, password and pg_hba.conf for the address in DATABASE_URL",
+    "3D": "check the database name in DATABASE_URL",
+    "42P01": "apply the migrations: dbmate --migrations-dir migrations --migrations-table crm.schema_migrations up",
+    "42703": "apply the migrations: dbmate --migrations-dir migrations --migrations-table crm.schema_migrations up",
+    "3F000": "let an administrator run migrations/bootstrap.sql, then apply the migrations",
+    "42501": "the role lacks a grant: connect as booking_expiration_worker, run migrations/bootstrap.sql and the migrations",
+}
+
+
+def is_row_refusal(error: BaseException) -> bool:
+    """Whether a row's own content was refused (SQLSTATE class 22 or 23, or P0001), which makes it poison (D6)."""
+    state = getattr(error, "sqlstate", None) or ""
+    return isinstance(error, asyncpg.PostgresError) and (state[:2] in ("22", "23") or state == "P0001")
+
+
+def translate(error: Exception) -> Exception:
+    """Our error for a driver's or the network's; any other error is returned as it is."""
+    state = getattr(error, "sqlstate", None) or ""
+    match error:
+        case asyncpg.DataError() | asyncpg.InternalClientError():
+            return DatabaseRefusedError(f"{_text(error)}: a bug in this program, please report it")
+        case asyncpg.PostgresError() if state[:2] in _HEALING_CLASSES or state in _HEALING_STATES:
+            return DatabaseUnavailableError(_text(error))
+        case asyncpg.PostgresError():
+            advice = _ADVICE.get(state) or _ADVICE.get(state[:2]) or "see the server's log at this moment"
+            return DatabaseRefusedError(f"{_text(error)}; {advice}")
+        case asyncpg.InterfaceError() | OSError() | TimeoutError():
+            return DatabaseUnavailableError(_text(error))
+        case _:
+            return error
+
+
+def _text(error: Exception) -> str:
+    state = getattr(error, "sqlstate", None)
+    return f"database: {error or type(error).__name__}" + (f" (SQLSTATE {state})" if state else "")
