@@ -19,46 +19,73 @@ BEGIN
 END
 $roles$;
 
--- Time-outs of every role that can lock a booking (trap 24), so that no dead client keeps one: a killed client's query
--- ends at the next connection check (0.5 s); a silent client's transaction ends after 15 s, on a cut network as well.
+-- Time-outs of every role that can lock a booking (trap 24), so that no dead client keeps one. A killed client's query ends
+-- at the next connection check (0.5 s). A silent client loses its rows after the rest of its statement (12 s) and the wait
+-- for the next one (15 s), 27 s at most; before PostgreSQL 17, which brought transaction_timeout, nothing else bounds it.
+-- Only what differs is set, so a second run changes nothing; and a concurrent run of this file is waited for and repeated.
 DO $timeouts$
 DECLARE
+  lockers CONSTANT text[] := ARRAY['booking_expiration_owner', 'booking_expiration_worker', 'booking_expiration_operator',
+                                   'crm_app', 'chessboard'];
+  every_role CONSTANT text[] := ARRAY[
+    'client_connection_check_interval=500ms', 'idle_in_transaction_session_timeout=15s', 'lock_timeout=5s',
+    'tcp_keepalives_idle=5', 'tcp_keepalives_interval=3', 'tcp_keepalives_count=3', 'tcp_user_timeout=15s'];
+  but_the_owner CONSTANT text[] := ARRAY['statement_timeout=12s']; -- a migration may build an index for as long as it takes
+  since_17 CONSTANT text[] := ARRAY['transaction_timeout=25s'];
   locker text;
+  setting text;
 BEGIN
-  FOREACH locker IN ARRAY ARRAY['booking_expiration_owner', 'booking_expiration_worker', 'booking_expiration_operator',
-                                'crm_app', 'chessboard']
+  FOR locker, setting IN
+    SELECT role, wanted
+      FROM unnest(lockers) AS role
+           CROSS JOIN LATERAL unnest(
+             every_role
+             || CASE WHEN role = 'booking_expiration_owner' THEN '{}' ELSE but_the_owner END
+             || CASE WHEN role = 'booking_expiration_owner' OR current_setting('server_version_num')::int < 170000
+                     THEN '{}' ELSE since_17 END) AS wanted
+     WHERE NOT EXISTS (SELECT FROM pg_db_role_setting
+                        WHERE setdatabase = 0 AND setrole = role::regrole AND wanted = ANY (setconfig))
   LOOP
-    EXECUTE format('ALTER ROLE %I SET client_connection_check_interval = ''500ms''', locker);
-    EXECUTE format('ALTER ROLE %I SET idle_in_transaction_session_timeout = ''15s''', locker);
-    EXECUTE format('ALTER ROLE %I SET tcp_keepalives_idle = 5', locker);
-    EXECUTE format('ALTER ROLE %I SET tcp_keepalives_interval = 3', locker);
-    EXECUTE format('ALTER ROLE %I SET tcp_keepalives_count = 3', locker);
-    EXECUTE format('ALTER ROLE %I SET tcp_user_timeout = ''15s''', locker);
-    EXECUTE format('ALTER ROLE %I SET lock_timeout = ''5s''', locker);
-    CONTINUE WHEN locker = 'booking_expiration_owner'; -- a migration may build an index for as long as it takes
-    EXECUTE format('ALTER ROLE %I SET statement_timeout = ''20s''', locker);
-    IF current_setting('server_version_num')::int >= 170000 THEN
-      EXECUTE format('ALTER ROLE %I SET transaction_timeout = ''25s''', locker);
-    END IF;
+    FOR attempt IN 1 .. 50 LOOP
+      BEGIN
+        EXECUTE format('ALTER ROLE %I SET %I = %L', locker, split_part(setting, '=', 1), split_part(setting, '=', 2));
+        EXIT;
+      EXCEPTION WHEN internal_error OR unique_violation THEN -- "tuple concurrently updated": another run of this file
+        IF attempt = 50 THEN RAISE; END IF;
+        PERFORM pg_sleep(0.02);
+      END;
+    END LOOP;
   END LOOP;
 END
 $timeouts$;
 
+-- From here on everything belongs to this one database, so an advisory lock makes concurrent runs of this file take turns.
 DO $database$
 BEGIN
+  PERFORM pg_advisory_xact_lock(hashtext('booking-expiration bootstrap'));
   EXECUTE format('GRANT CONNECT ON DATABASE %I TO booking_expiration_owner, booking_expiration_worker, '
                  'booking_expiration_operator, crm_app, chessboard', current_database());
 END
 $database$;
 
--- CREATE SCHEMA IF NOT EXISTS … AUTHORIZATION needs membership in the role for an administrator who is no superuser.
+-- To make a schema for another role, an administrator who is no superuser must be able to become that role: CREATEROLE alone
+-- gives that up to PostgreSQL 15, and only the right to grant it to oneself from 16 on. It is handed back at once.
 DO $schema$
+DECLARE
+  borrowed boolean := false;
 BEGIN
-  IF to_regnamespace('crm') IS NULL THEN
-    IF NOT pg_has_role(current_user, 'booking_expiration_owner', 'MEMBER') THEN
-      EXECUTE format('GRANT booking_expiration_owner TO %I', current_user);
-    END IF;
-    CREATE SCHEMA crm AUTHORIZATION booking_expiration_owner;
+  PERFORM pg_advisory_xact_lock(hashtext('booking-expiration bootstrap'));
+  IF to_regnamespace('crm') IS NOT NULL THEN
+    RETURN;
+  END IF;
+  IF NOT pg_has_role(current_user, 'booking_expiration_owner',
+                     CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
+    EXECUTE format('GRANT booking_expiration_owner TO %I', current_user);
+    borrowed := true;
+  END IF;
+  CREATE SCHEMA crm AUTHORIZATION booking_expiration_owner;
+  IF borrowed THEN
+    EXECUTE format('REVOKE booking_expiration_owner FROM %I', current_user);
   END IF;
 END
 $schema$;
