@@ -3,7 +3,9 @@
 DatabaseError
 ├── DatabaseUnavailableError   retry: connection lost, restart, failover, deadlock, time-out
 ├── DatabaseRefusedError       do not retry: missing table, permission, wrong password, a bug
+├── RowRefusedError            a row's own content was refused: the batch is tried again row by row (D6)
 ├── StaleClaimError            retry with a fresh read: a claimed row changed under our lock (D26)
+├── VersionConflictError       a manager's command lost a race; reread and decide again (D16, R3)
 └── TooManyRefusalsError       do not retry: more poison rows than can be an accident (D6)
 """
 
@@ -22,8 +24,16 @@ class DatabaseRefusedError(DatabaseError):
     """The database answered no, and will say so again until somebody acts; the message says how."""
 
 
+class RowRefusedError(DatabaseError):
+    """A constraint or trigger refused the content of some row of the batch (SQLSTATE class 22 or 23, or P0001; D6)."""
+
+
 class StaleClaimError(DatabaseError):
     """The write touched fewer rows than were claimed, so the batch was rolled back (D26)."""
+
+
+class VersionConflictError(DatabaseError):
+    """Somebody else changed the booking first; reread it and decide again (R3, D16)."""
 
 
 class TooManyRefusalsError(DatabaseError):
@@ -47,7 +57,7 @@ _ADVICE = {
 
 
 def is_row_refusal(error: BaseException) -> bool:
-    """Whether a row's own content was refused (SQLSTATE class 22 or 23, or P0001), which makes it poison (D6)."""
+    """Whether a row's own content was refused, which makes it poison (D6)."""
     state = getattr(error, "sqlstate", None) or ""
     return isinstance(error, asyncpg.PostgresError) and (state[:2] in ("22", "23") or state == "P0001")
 
@@ -56,8 +66,14 @@ def translate(error: Exception) -> Exception:
     """Our error for a driver's or the network's; any other error is returned as it is."""
     state = getattr(error, "sqlstate", None) or ""
     match error:
-        case asyncpg.DataError() | asyncpg.InternalClientError():
+        case asyncpg.OutdatedSchemaCacheError():
+            return DatabaseUnavailableError(f"{_text(error)}: a migration was applied meanwhile")
+        case asyncpg.InternalClientError():
             return DatabaseRefusedError(f"{_text(error)}: a bug in this program, please report it")
+        case asyncpg.InterfaceError() if isinstance(error, ValueError):
+            return DatabaseRefusedError(f"{_text(error)}: a value has the wrong type; a bug in this program, please report it")
+        case _ if is_row_refusal(error):
+            return RowRefusedError(_text(error))
         case asyncpg.PostgresError() if state[:2] in _HEALING_CLASSES or state in _HEALING_STATES:
             return DatabaseUnavailableError(_text(error))
         case asyncpg.PostgresError():

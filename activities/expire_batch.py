@@ -1,0 +1,182 @@
+"""One batch of one phase: claim, decide, write, commit (A3 to A7, T1). The activity `expire_batch`."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, TypeAlias
+from uuid import UUID
+
+import asyncpg
+from temporalio import activity
+
+import telemetry
+from activities.errors import reported
+from activities.heartbeat import heartbeating
+from activities.messages import BatchOrder, BatchResult
+from db import bookings, ledger
+from db.bookings import Envelope
+from db.errors import RowRefusedError, TooManyRefusalsError, is_row_refusal
+from db.ledger import BatchKey, Counts, Refusal
+from db.unit_of_work import Connection, Pool, UnitOfWork
+from domain.booking import Booking, BookingError
+
+MAX_REFUSALS: Final = 1000
+"""Poison rows per phase and cycle; more than that is a bug that refuses everything, not poison (D6)."""
+
+Window: TypeAlias = tuple[datetime, UUID]
+"""The greatest (deadline, id) that a batch walked to."""
+
+_START: Final[Window] = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
+_LAST_ID: Final = UUID(int=2**128 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one batch is to do: its identity, the moment to compare with (UTC), its size in rows, and the records' envelope."""
+
+    key: BatchKey
+    as_of: datetime
+    size: int
+    envelope: Envelope
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one batch did: its counts, and the rows behind them unless the ledger answered for an earlier attempt."""
+
+    counts: Counts = field(default_factory=Counts)
+    expired: list[Booking] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    repeated: bool = False
+
+
+async def run_batch(pool: Pool, plan: Plan) -> Batch:
+    """Expire up to `plan.size` due bookings of a phase in one transaction, or none.
+
+    The first try writes all of them at once. Only where the database refuses a row is the batch done again in search of
+    that row, so that the good path pays for no savepoint. Raises `DatabaseError`.
+    """
+    try:
+        return await _attempt(pool, plan, _write_together)
+    except RowRefusedError:
+        return await _attempt(pool, plan, _write_around_poison)
+
+
+async def _attempt(pool: Pool, plan: Plan, write: "Write") -> Batch:
+    async with UnitOfWork(pool) as connection:
+        await ledger.lock(connection, plan.key)
+        if (earlier := await ledger.find(connection, plan.key)) is not None:
+            return Batch(earlier, repeated=True)
+        batch = Batch()
+        window_end = await _fill(connection, batch, plan, write)
+        batch.counts = await ledger.close(
+            connection,
+            plan.key,
+            as_of=plan.as_of,
+            expired=len(batch.expired),
+            refusals=batch.refusals,
+            window_end=window_end,
+        )
+    return batch
+
+
+async def _fill(connection: Connection, batch: Batch, plan: Plan, write: "Write") -> Window:
+    """Claim and write until the batch is full or nothing due is left; poison never uses up the batch (D6)."""
+    reached = _START
+    while wanted := plan.size - len(batch.expired):
+        claimed = await bookings.claim(connection, plan.key.phase, plan.as_of, wanted, [r.booking_id for r in batch.refusals])
+        # The greatest key, not the last row's: a row whose deadline moved comes back in its old place (trap 23).
+        reached = max([reached, *((b.deadline, b.id) for b in claimed if b.deadline is not None)])
+        due, refused = _decide(claimed, plan.as_of)
+        refused += await write(connection, due, plan)
+        poison = {refusal.booking_id for refusal in refused}
+        batch.refusals += refused
+        batch.expired += [booking for booking in due if booking.id not in poison]
+        if len(batch.refusals) > MAX_REFUSALS:
+            reason = refused[-1].reason
+            raise TooManyRefusalsError(f"more than {MAX_REFUSALS} {plan.key.phase} bookings refused to expire: {reason}")
+        if len(claimed) < wanted:
+            return plan.as_of, _LAST_ID
+    return reached
+
+
+def _decide(claimed: Sequence[Booking], as_of: datetime) -> tuple[list[Booking], list[Refusal]]:
+    """Let each booking decide (A4); one that refuses is poison, and the rest goes on (A7)."""
+    due, refused = [], []
+    for booking in claimed:
+        try:
+            booking.expire(as_of)
+        except BookingError as error:
+            refused.append(Refusal(booking.id, str(error)))
+        else:
+            due.append(booking)
+    return due, refused
+
+
+async def _write_together(connection: Connection, due: Sequence[Booking], plan: Plan) -> list[Refusal]:
+    """One statement for all; a refused row ends the transaction."""
+    if due:
+        await bookings.record(connection, due, plan.as_of, plan.envelope)
+    return []
+
+
+async def _write_around_poison(
+    connection: Connection, due: Sequence[Booking], as_of: datetime, envelope: Envelope
+) -> list[Refusal]:
+    """The same under a savepoint; what is refused is halved until the poison stands alone (D6)."""
+    try:
+        async with connection.transaction():
+            await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # a deferred check would speak at COMMIT, too late
+            return await _write_together(connection, due, plan)
+    except asyncpg.PostgresError as error:
+        if not is_row_refusal(error):
+            raise
+        if len(due) == 1:
+            return [Refusal(due[0].id, f"{error} (SQLSTATE {error.sqlstate})")]
+    middle = len(due) // 2
+    return [
+        *await _write_around_poison(connection, due[:middle], plan),
+        *await _write_around_poison(connection, due[middle:], plan),
+    ]
+
+
+Write: TypeAlias = Callable[[Connection, Sequence[Booking], Plan], Awaitable[list[Refusal]]]
+
+
+class ExpireBatch:
+    """The activity `expire_batch`, on one pool and for one topic."""
+
+    def __init__(self, pool: Pool, topic: str) -> None:
+        self._pool = pool
+        self._topic = topic
+
+    @activity.defn(name="expire_batch")
+    @reported
+    async def expire_batch(self, order: BatchOrder) -> BatchResult:
+        """Expire one batch exactly once, however often it is called for the same run, phase and number (D7)."""
+        run_id = activity.info().workflow_run_id or ""
+        key = BatchKey(run_id, order.phase, order.batch_no)
+        plan = Plan(key, order.as_of, order.batch_size, Envelope(run_id, self._topic))
+        async with heartbeating():
+            batch = await run_batch(self._pool, plan)
+        _say(order.phase, batch)
+        counts = batch.counts
+        return BatchResult(
+            expired_count=counts.expired,
+            skipped_locked_count=counts.skipped_locked,
+            poison_count=counts.poison,
+            poison_ids=counts.poison_ids,
+        )
+
+
+def _say(phase: str, batch: Batch) -> None:
+    """After the commit, so that the log never says what a rollback undid."""
+    if batch.repeated:
+        telemetry.batch_repeated(phase, batch.counts.expired)
+        return
+    telemetry.batch_selected(phase, len(batch.expired) + len(batch.refusals))
+    for booking in batch.expired:
+        telemetry.booking_expired(booking.id, booking.deal_id, phase, booking.tenant_id)
+    for refusal in batch.refusals:
+        telemetry.item_failed(refusal.booking_id, phase, refusal.reason)
+    telemetry.batch_committed(phase, batch.counts.expired, batch.counts.skipped_locked, batch.counts.poison)
