@@ -27,7 +27,7 @@ def reported(
     """
 
     @wraps(step)
-    async def activity_method(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def activity_method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         telemetry.bind_run(activity.info().workflow_run_id or "")
         try:
             return await step(self, *args, **kwargs)

@@ -120,9 +120,7 @@ async def _write_together(connection: Connection, due: Sequence[Booking], plan: 
     return []
 
 
-async def _write_around_poison(
-    connection: Connection, due: Sequence[Booking], as_of: datetime, envelope: Envelope
-) -> list[Refusal]:
+async def _write_around_poison(connection: Connection, due: Sequence[Booking], plan: Plan) -> list[Refusal]:
     """The same under a savepoint; what is refused is halved until the poison stands alone (D6)."""
     try:
         async with connection.transaction():

@@ -2,10 +2,10 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributePair
+from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributeUpdate
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
@@ -92,7 +92,7 @@ class BookingExpirationCycle:
     async def _step(self, name: str, order: object, result: type[R] | None, limit: timedelta, summary: str) -> R | None:
         """Run one activity to its end; None when it failed for good, which is remembered, or was cancelled."""
         try:
-            return await workflow.execute_activity(
+            done: R = await workflow.execute_activity(
                 name,
                 args=[] if order is None else [order],
                 result_type=result,
@@ -105,10 +105,12 @@ class BookingExpirationCycle:
             )
         except (ActivityError, asyncio.CancelledError) as error:
             if not is_cancelled_exception(error):
-                self._failures.append(f"{summary if name == 'expire_batch' else name}: {error.__cause__ or error}")
+                self._failures.append(f"{name} ({summary}): {_reason(error)}")
             elif not _canceled():
                 raise  # not an operator's cancel: the run is being evicted (trap 13)
             return None
+        else:
+            return done
 
     def _result(self, took: timedelta) -> CycleResult:
         batches = self._expired.values()
@@ -127,7 +129,7 @@ class BookingExpirationCycle:
     def _mark(self, result: CycleResult, registered: list[str]) -> None:
         """Set the search attributes that exist; one that is not registered would stall the run (D28)."""
         expired = result.reserve_expired_count + result.booking_expired_count
-        values: list[SearchAttributePair[str] | SearchAttributePair[int]] = [
+        values: list[SearchAttributeUpdate[Any]] = [
             OUTCOME.value_set(result.outcome),
             EXPIRED.value_set(expired),
             POISON.value_set(result.poison_count),
@@ -150,3 +152,13 @@ class BookingExpirationCycle:
 def _canceled() -> bool:
     """Whether somebody asked this run to stop; an activity that finished anyway swallows the cancel itself (trap 10)."""
     return workflow.cancellation_reason() is not None
+
+
+def _reason(error: BaseException) -> str:
+    """The causes behind an activity's failure, outermost first: a time-out and the last attempt's error, say."""
+    reasons = []
+    cause = error.__cause__
+    while cause is not None:
+        reasons.append(str(cause))
+        cause = cause.__cause__
+    return ", last: ".join(dict.fromkeys(reasons)) or str(error)
