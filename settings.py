@@ -1,14 +1,67 @@
 """The settings: one frozen model. The environment is read here and nowhere else (D21: Temporal's part by envconfig)."""
 
+import difflib
+import os
+import re
 import sys
-from typing import Annotated, Any, Literal, NoReturn
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NoReturn, Self
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
+from pydantic import AfterValidator, AliasChoices, Field, SecretStr, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from temporalio.envconfig import ClientConfig
 
-_PREFIX = "BOOKING_EXPIRATION_"
+_PREFIX: Final = "BOOKING_EXPIRATION_"
+_SSL_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+_ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(:(?P<port>\d{1,5}))?")
+_QUOTE: Final = "write special characters of user and password percent-encoded, @ as %40, / as %2F, # as %23"
+
+
+def _hosts(hosts: str, *, quoted: bool = False) -> str:
+    """The comma-separated `host:port` list without white space; raises ValueError for what is none."""
+    addresses = [address.strip() for address in hosts.split(",") if address.strip()]
+    for address in addresses:
+        match = _ADDRESS.fullmatch(address)
+        if not match or not 1 <= int(match["port"] or 1) <= 65535:  # noqa: PLR2004 # the last port there is
+            raise ValueError(f"a host must be written host:port{f'; {_QUOTE}' if quoted else ''}")
+    return ",".join(addresses)
+
+
+def _file(path: str) -> str:
+    """The path, if the file can be read; raises ValueError otherwise."""
+    try:
+        with Path(path).open("rb"):
+            return path
+    except OSError as error:
+        raise ValueError(f"the file {path} cannot be read: {error.strerror}") from None
+
+
+def _postgres(value: SecretStr) -> SecretStr:
+    """What the driver would refuse much later, refused here; no message repeats any part of the secret."""
+    url = value.get_secret_value()
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise ValueError("must start with postgresql://")
+    if "#" in url or re.search(r"\s", url):
+        raise ValueError(f"contains # or white space; {_QUOTE}")
+    try:
+        parts = urlsplit(url)
+        query = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+    except ValueError:
+        raise ValueError(f"is not a URL; {_QUOTE}") from None
+    _hosts(unquote(parts.netloc.partition("@")[2] or parts.netloc).replace("/", ""), quoted=True)
+    if query.get("sslmode", "prefer") not in _SSL_MODES:
+        raise ValueError(f"sslmode must be one of {', '.join(_SSL_MODES)}")
+    for name in ("sslrootcert", "sslcert", "sslkey"):
+        if name in query:
+            _file(query[name])
+    return value
+
+
 Seconds = Annotated[float, Field(gt=0, le=600)]
+Name = Annotated[str, Field(min_length=1)]
+ReadableFile = Annotated[str, AfterValidator(_file)]
 
 
 def _plain(name: str) -> AliasChoices:
@@ -17,11 +70,22 @@ def _plain(name: str) -> AliasChoices:
 
 
 class Settings(BaseSettings):
-    """Everything the worker and the command line can be told. Times in seconds, sizes in rows or bytes."""
+    """Everything the worker and the command line can be told. Times in seconds, sizes in rows or bytes.
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True, extra="ignore", hide_input_in_errors=True)
+    An empty variable counts as not set, and white space around a value is dropped: compose files, charts and secrets that were
+    read from a file bring both.
+    """
 
-    database_url: SecretStr = Field(
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX,
+        env_ignore_empty=True,
+        frozen=True,
+        extra="ignore",
+        hide_input_in_errors=True,
+        str_strip_whitespace=True,
+    )
+
+    database_url: Annotated[SecretStr, AfterValidator(_postgres)] = Field(
         validation_alias=_plain("DATABASE_URL"),
         examples=["postgresql://booking_expiration_worker:secret@db.example:5432/crm?sslmode=verify-full"],
         description="the worker's role; sslmode=verify-full&sslrootcert=… verifies the server (trap 30)",
@@ -32,43 +96,54 @@ class Settings(BaseSettings):
     )
     database_command_timeout: Seconds = Field(10, examples=[10])
 
-    kafka_bootstrap_servers: str = Field(
-        validation_alias=_plain("KAFKA_BOOTSTRAP_SERVERS"), min_length=1, examples=["kafka-1.example:9092,kafka-2.example:9092"]
+    kafka_bootstrap_servers: Annotated[str, AfterValidator(_hosts), Field(min_length=1)] = Field(
+        validation_alias=_plain("KAFKA_BOOTSTRAP_SERVERS"), examples=["kafka-1.example:9092,kafka-2.example:9092"]
     )
     kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field("PLAINTEXT", examples=["SASL_SSL"])
     kafka_sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field("PLAIN", examples=["SCRAM-SHA-512"])
-    kafka_sasl_username: str | None = Field(None, examples=["booking-expiration"])
+    kafka_sasl_username: Name | None = Field(None, examples=["booking-expiration"])
     kafka_sasl_password: SecretStr | None = Field(None, examples=["secret"])
-    kafka_ssl_cafile: str | None = Field(None, examples=["/etc/ssl/certs/kafka-ca.pem"])
-    kafka_ssl_certfile: str | None = Field(None, examples=["/etc/ssl/certs/client.pem"])
-    kafka_ssl_keyfile: str | None = Field(None, examples=["/etc/ssl/private/client.key"])
+    kafka_ssl_cafile: ReadableFile | None = Field(None, examples=["/etc/ssl/certs/kafka-ca.pem"])
+    kafka_ssl_certfile: ReadableFile | None = Field(None, examples=["/etc/ssl/certs/client.pem"])
+    kafka_ssl_keyfile: ReadableFile | None = Field(None, examples=["/etc/ssl/private/client.key"])
 
-    task_queue: str = Field("booking-expiration", min_length=1, examples=["booking-expiration"])
-    schedule_id: str = Field("booking-expiration", min_length=1, examples=["booking-expiration"])
+    task_queue: Name = Field("booking-expiration", examples=["booking-expiration"])
+    schedule_id: Name = Field("booking-expiration", examples=["booking-expiration"])
     batch_size: int = Field(200, ge=1, le=1000, examples=[200], description="rows per phase and cycle (L3, I2)")
-    topic: str = Field(
-        "pin.crm.booking-expired.v1", pattern=r"^[A-Za-z0-9._-]{1,249}$", examples=["pin.crm.booking-expired.v1"]
-    )
-    http_host: str = Field("127.0.0.1", examples=["0.0.0.0"])
+    topic: str = Field("pin.crm.booking-expired.v1", pattern=r"^[A-Za-z0-9._-]{1,249}$", examples=["pin.crm.booking-expired.v1"])
+    http_host: Name = Field("127.0.0.1", examples=["0.0.0.0"])  # noqa: S104 # an example: what a container's probes need
     http_port: int = Field(8000, ge=0, le=65535, examples=[8000], description="/livez and /readyz; 0 takes a free port")
     startup_timeout: Seconds = Field(30, examples=[30], description="how long to wait for the database and Temporal at start")
     shutdown_timeout: Seconds = Field(12, le=60, examples=[12], description="after SIGTERM; then the watchdog ends the process")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", examples=["INFO"])
 
-    @field_validator("database_url")
-    @classmethod
-    def _is_postgres(cls, value: SecretStr) -> SecretStr:
-        if not value.get_secret_value().startswith(("postgresql://", "postgres://")):
-            raise ValueError("must start with postgresql://")
-        return value
+    @model_validator(mode="after")
+    def _kafka_security_is_whole(self) -> Self:
+        """Half a security setting is a mistake: better no start than a connection in the clear."""
+        protocol, name = self.kafka_security_protocol, f"{_PREFIX}KAFKA_"
+        sasl = (self.kafka_sasl_username, self.kafka_sasl_password)
+        files = (self.kafka_ssl_cafile, self.kafka_ssl_certfile, self.kafka_ssl_keyfile)
+        if "SASL" in protocol and None in sasl:
+            raise ValueError(f"{name}SECURITY_PROTOCOL={protocol} needs {name}SASL_USERNAME and {name}SASL_PASSWORD")
+        if "SASL" not in protocol and any(sasl):
+            raise ValueError(f"{name}SASL_* is set, but {name}SECURITY_PROTOCOL={protocol}; for example SASL_SSL")
+        if "SSL" not in protocol and any(files):
+            raise ValueError(f"{name}SSL_* is set, but {name}SECURITY_PROTOCOL={protocol}; for example SSL")
+        if self.kafka_ssl_keyfile and not self.kafka_ssl_certfile:
+            raise ValueError(f"{name}SSL_KEYFILE needs {name}SSL_CERTFILE, the certificate that belongs to the key")
+        return self
 
 
 def load() -> Settings:
     """The settings of this process. Ends it with exit code 2 and one line per bad variable, which says what to do."""
+    mistyped = _mistyped(os.environ)
     try:
-        return Settings()  # type: ignore[call-arg] # the environment gives what has no default
+        loaded = Settings()
     except ValidationError as error:
-        _refuse([_advice(detail) for detail in error.errors(include_input=False, include_url=False)])
+        _refuse([*(_advice(detail) for detail in error.errors(include_input=False, include_url=False)), *mistyped])
+    if mistyped:
+        _refuse(mistyped)
+    return loaded
 
 
 def temporal() -> dict[str, Any]:
@@ -76,17 +151,34 @@ def temporal() -> dict[str, Any]:
     try:
         return {"target_host": "localhost:7233", **ClientConfig.load_client_connect_config()}
     except (RuntimeError, ValueError, OSError) as error:
-        _refuse([f"TEMPORAL_*: {error}; see `temporal config list`, for example TEMPORAL_ADDRESS=localhost:7233"])
+        # A parse error quotes the offending line of the profile file, which may be the API key's.
+        what = "; ".join(line for line in str(error).splitlines() if not re.match(r"\s*\d*\s*\|", line))
+        _refuse([f"TEMPORAL_*: {what}; see `temporal config list`, for example TEMPORAL_ADDRESS=localhost:7233"])
 
 
-def _advice(detail: Any) -> str:
-    location = str(detail["loc"][0])
+def _variable(name: str) -> str:
+    alias = Settings.model_fields[name].validation_alias
+    return str(alias.choices[0]) if isinstance(alias, AliasChoices) else _PREFIX + name.upper()
+
+
+def _mistyped(environment: Any) -> list[str]:
+    """A line for each variable that looks like one of ours, misspelt: a setting that silently does nothing is worse."""
+    ours = {variable.removeprefix(_PREFIX): variable for variable in map(_variable, Settings.model_fields) if _PREFIX in variable}
+    lines = []
+    for given in sorted(variable for variable in environment if variable.startswith(_PREFIX)):
+        word = given.removeprefix(_PREFIX)
+        if word.upper() not in ours and (close := difflib.get_close_matches(word.upper(), ours, n=1, cutoff=0.85)):
+            lines.append(f"{given}: there is no such setting; did you mean {ours[close[0]]}?")
+    return lines
+
+
+def _advice(detail: ErrorDetails) -> str:
+    what = "is not set" if detail["type"] == "missing" else detail["msg"].removeprefix("Value error, ")
+    location = str(detail["loc"][0]).upper() if detail["loc"] else ""
     for name, field in Settings.model_fields.items():
-        variable = field.validation_alias.choices[0] if isinstance(field.validation_alias, AliasChoices) else None
-        if location in (name, variable, _PREFIX + name.upper(), (_PREFIX + name).lower()):
-            example = (field.examples or [""])[0]
-            return f"{variable or _PREFIX + name.upper()}: {detail['msg']}; for example {example}"
-    return f"{location}: {detail['msg']}"
+        if location in (name.upper(), _variable(name)):
+            return f"{_variable(name)}: {what}; for example {(field.examples or [''])[0]}"
+    return f"{location}: {what}" if location else what
 
 
 def _refuse(lines: list[str]) -> NoReturn:
