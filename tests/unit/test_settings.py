@@ -121,7 +121,8 @@ def test_urls_of_every_kind_are_taken(environment: pytest.MonkeyPatch, url: str)
     assert settings.load().database_url.get_secret_value() == url
 
 
-def test_defaults_are_the_fixed_names(environment: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("environment")
+def test_defaults_are_the_fixed_names() -> None:
     """Decisions, "Names that are fixed": what is not set has the documented value."""
     loaded = settings.load()
     assert (loaded.task_queue, loaded.schedule_id) == ("booking-expiration", "booking-expiration")
