@@ -62,7 +62,7 @@ $timeouts$;
 -- From here on everything belongs to this one database, so an advisory lock makes concurrent runs of this file take turns.
 DO $database$
 BEGIN
-  PERFORM pg_advisory_xact_lock(hashtext('booking-expiration bootstrap'));
+  PERFORM pg_advisory_xact_lock(hashtext('migrations/bootstrap.sql'));
   EXECUTE format('GRANT CONNECT ON DATABASE %I TO booking_expiration_owner, booking_expiration_worker, '
                  'booking_expiration_operator, crm_app, chessboard', current_database());
 END
@@ -74,7 +74,7 @@ DO $schema$
 DECLARE
   borrowed boolean := false;
 BEGIN
-  PERFORM pg_advisory_xact_lock(hashtext('booking-expiration bootstrap'));
+  PERFORM pg_advisory_xact_lock(hashtext('migrations/bootstrap.sql'));
   IF to_regnamespace('crm') IS NOT NULL THEN
     RETURN;
   END IF;
