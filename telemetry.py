@@ -25,6 +25,7 @@ from typing import Any
 from uuid import UUID
 
 import structlog
+from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("booking-expiration")
 
@@ -58,6 +59,15 @@ def configure(level: str = "INFO") -> None:
     logging.getLogger("booking-expiration").setLevel(level)
     # aiokafka repeats an unreachable broker several times a second; `broker_unavailable` says it once per attempt.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+
+
+def temporal_runtime() -> Runtime:
+    """The SDK core, its own logs in our shape instead of ANSI text on standard output (trap 19)."""
+    core = LoggingConfig(
+        filter=TelemetryFilter(core_level="WARN", other_level="ERROR"),
+        forwarding=LogForwardingConfig(logger=logging.getLogger("temporalio.core")),
+    )
+    return Runtime(telemetry=TelemetryConfig(logging=core))
 
 
 def bind_run(run_id: str) -> None:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributeUpdate
+from temporalio.common import RetryPolicy, SearchAttributeUpdate
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
@@ -21,6 +21,7 @@ with workflow.unsafe.imports_passed_through():
         PublishResult,
     )
     from domain.events import Phase
+    from workflows.search_attributes import EXPIRED, OUTCOME, PARKED, POISON
 
 R = TypeVar("R")
 
@@ -42,13 +43,6 @@ RETRIES: Final = RetryPolicy(
     initial_interval=timedelta(milliseconds=500), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=5)
 )
 """Within the step's limit, as often as needed; errors that no retry heals say so themselves (R4)."""
-
-OUTCOME = SearchAttributeKey.for_keyword("ExpirationOutcome")
-EXPIRED = SearchAttributeKey.for_int("BookingsExpired")
-POISON = SearchAttributeKey.for_int("PoisonBookings")
-PARKED = SearchAttributeKey.for_int("RecordsParked")
-SEARCH_ATTRIBUTES: Final = (OUTCOME, EXPIRED, POISON, PARKED)
-"""What a cycle can be found by in the Web UI (D28)."""
 
 
 # A code bug must fail the cycle: by default it would suspend it, and overlap SKIP would then stop the job (trap 3).

@@ -1,0 +1,53 @@
+"""`/livez` and `/readyz`: is the process alive, and can it do its work?"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from aiohttp import web
+
+CHECK_TIMEOUT: Final = 3.0
+"""Seconds a server may take to answer a check."""
+
+Check = Callable[[], Awaitable[str | None]]
+"""None when all is well, else what is wrong."""
+
+
+async def serve(
+    host: str, port: int, *, required: Mapping[str, Check], optional: Mapping[str, Check]
+) -> tuple[web.AppRunner, str]:
+    """Serve both paths; returns the runner, whose `cleanup()` ends it, and the address that was taken.
+
+    `/readyz` answers 503 when a required check fails. An optional one only makes it `degraded`: with Kafka down expiry goes
+    on (D13), and a roll-out must not wait for it. Raises `OSError` when the port is taken.
+    """
+
+    async def livez(_request: web.Request) -> web.Response:
+        return web.json_response({"status": "alive"})
+
+    async def readyz(_request: web.Request) -> web.Response:
+        names = [*required, *optional]
+        answers = await asyncio.gather(*(_ask(check) for check in (*required.values(), *optional.values())))
+        checks = dict(zip(names, answers, strict=True))
+        failed = {name for name, answer in checks.items() if answer != "ok"}
+        status = "unready" if failed & required.keys() else "degraded" if failed else "ready"
+        return web.json_response({"status": status, "checks": checks}, status=503 if status == "unready" else 200)
+
+    app = web.Application()
+    app.add_routes([web.get("/livez", livez), web.get("/readyz", readyz)])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, host, port)
+    await site.start()
+    taken = runner.addresses[0][1]
+    return runner, f"http://{host}:{taken}"
+
+
+async def _ask(check: Check) -> str:
+    try:
+        async with asyncio.timeout(CHECK_TIMEOUT):
+            return await check() or "ok"
+    except TimeoutError:
+        return f"no answer within {CHECK_TIMEOUT:.0f} s"
+    except Exception as error:  # noqa: BLE001 # a probe answers, whatever is broken
+        return f"{type(error).__name__}: {error}"
