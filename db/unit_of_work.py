@@ -22,7 +22,12 @@ ACQUIRE_TIMEOUT: Final = 5.0
 
 
 async def open_pool(
-    url: str, *, size: int = 4, command_timeout: float = 10.0, statement_cache_size: int = 100, application: str = "booking-expiration"
+    url: str,
+    *,
+    size: int = 4,
+    command_timeout: float = 10.0,
+    statement_cache_size: int = 100,
+    application: str = "booking-expiration",
 ) -> Pool:
     """A pool that nothing can hang: `command_timeout` (seconds) bounds every statement, COMMIT included (trap 28).
 
@@ -131,4 +136,3 @@ async def _uninterrupted(work: Coroutine[Any, Any, None]) -> bool:
             continue
     task.result()
     return interrupted
-
