@@ -59,6 +59,8 @@ def configure(level: str = "INFO") -> None:
     logging.getLogger("booking-expiration").setLevel(level)
     # aiokafka repeats an unreachable broker several times a second; `broker_unavailable` says it once per attempt.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    # `step_failed` says it, in one line and without a stack.
+    logging.getLogger("temporalio.activity").setLevel(logging.ERROR)
 
 
 def temporal_runtime() -> Runtime:

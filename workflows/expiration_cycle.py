@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy, SearchAttributeUpdate
-from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, FailureError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.messages import (
@@ -153,6 +153,6 @@ def _reason(error: BaseException) -> str:
     reasons = []
     cause = error.__cause__
     while cause is not None:
-        reasons.append(str(cause))
+        reasons.append(cause.message if isinstance(cause, FailureError) else str(cause))
         cause = cause.__cause__
     return ", last: ".join(dict.fromkeys(reasons)) or str(error)
