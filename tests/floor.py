@@ -61,7 +61,7 @@ async def poison(admin: Admin, ids: list[UUID]) -> None:
 async def statuses(admin: Admin) -> dict[str, int]:
     """How many bookings are in each status."""
     rows = await admin.fetch("SELECT status, count(*)::int FROM crm.bookings GROUP BY status")
-    return {status: count for status, count in rows}
+    return {row["status"]: row["count"] for row in rows}
 
 
 async def written(admin: Admin) -> dict[str, int]:
