@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Final, TypeAlias
 from uuid import UUID
 
-import asyncpg
 from temporalio import activity
 
 import telemetry
@@ -15,7 +14,7 @@ from activities.heartbeat import heartbeating
 from activities.messages import BatchOrder, BatchResult
 from db import bookings, ledger
 from db.bookings import Envelope
-from db.errors import RowRefusedError, TooManyRefusalsError, is_row_refusal
+from db.errors import RowRefusedError, TooManyRefusalsError, translate
 from db.ledger import BatchKey, Counts, Refusal
 from db.unit_of_work import Connection, Pool, UnitOfWork
 from domain.booking import Booking, BookingError
@@ -126,11 +125,11 @@ async def _write_around_poison(connection: Connection, due: Sequence[Booking], p
         async with connection.transaction():
             await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # a deferred check would speak at COMMIT, too late
             return await _write_together(connection, due, plan)
-    except asyncpg.PostgresError as error:
-        if not is_row_refusal(error):
+    except Exception as error:
+        if not isinstance(refused := translate(error), RowRefusedError):
             raise
         if len(due) == 1:
-            return [Refusal(due[0].id, f"{error} (SQLSTATE {error.sqlstate})")]
+            return [Refusal(due[0].id, str(refused))]
     middle = len(due) // 2
     return [
         *await _write_around_poison(connection, due[:middle], plan),

@@ -87,4 +87,4 @@ def translate(error: Exception) -> Exception:
 
 def _text(error: Exception) -> str:
     state = getattr(error, "sqlstate", None)
-    return f"database: {error or type(error).__name__}" + (f" (SQLSTATE {state})" if state else "")
+    return f"database: {str(error) or type(error).__name__}" + (f" (SQLSTATE {state})" if state else "")

@@ -73,7 +73,7 @@ async def test_x4_partial_failure(pool: Pool, admin: Admin) -> None:
     assert await floor.written(admin) == {"audit": 8, "cards": 8, "outbox": 8, "ledger": 1, "refusals": 1}
     await floor.expire(pool, now, run_id="run-2")
     refusal = await admin.fetchrow("SELECT booking_id, phase, reason, times FROM crm.expiration_refusals")
-    assert tuple(refusal or ()) == (ids[4], "Reserve", "poison booking (SQLSTATE P0001)", 2)
+    assert tuple(refusal or ()) == (ids[4], "Reserve", "database: poison booking (SQLSTATE P0001)", 2)
 
 
 async def test_deferred_constraint_is_poison_too(pool: Pool, admin: Admin) -> None:
