@@ -70,7 +70,7 @@ def translate(error: Exception) -> Exception:
             return DatabaseUnavailableError(f"{_text(error)}: a migration was applied meanwhile")
         case asyncpg.InternalClientError():
             return DatabaseRefusedError(f"{_text(error)}: a bug in this program, please report it")
-        case asyncpg.InterfaceError() if isinstance(error, ValueError):
+        case asyncpg.DataError() if error.severity is None:  # the driver's own, before anything was sent
             return DatabaseRefusedError(f"{_text(error)}: a value has the wrong type; a bug in this program, please report it")
         case _ if is_row_refusal(error):
             return RowRefusedError(_text(error))
