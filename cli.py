@@ -10,10 +10,9 @@ import typer
 from google.protobuf.json_format import MessageToDict
 from rich.console import Console
 from rich.table import Table
-from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError
 
+import connections
 import settings as configuration
 from workflows import schedule
 
@@ -49,16 +48,12 @@ def show(*, as_json: Json = False) -> None:
 
 
 async def _apply(wanted: schedule.ScheduleSettings) -> str:
-    return await schedule.ensure(await _client(), wanted)
+    return await schedule.ensure(await connections.temporal(configuration.temporal()), wanted)
 
 
 async def _describe(schedule_id: str) -> dict[str, Any] | None:
-    described = await schedule.describe(await _client(), schedule_id)
+    described = await schedule.describe(await connections.temporal(configuration.temporal()), schedule_id)
     return None if described is None else MessageToDict(described)
-
-
-async def _client() -> Client:
-    return await Client.connect(**configuration.temporal(), data_converter=pydantic_data_converter)
 
 
 def _print(schedule_id: str, described: dict[str, Any]) -> None:

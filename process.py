@@ -5,6 +5,8 @@ import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import telemetry
@@ -51,26 +53,29 @@ def _end_hung_process(limit: float) -> None:
     os._exit(EXIT_HUNG)  # nothing politer is left: the event loop did not come back
 
 
-async def patiently(
-    what: str, address: str, connect: Callable[[], Awaitable[T]], *, heals: type[Exception], limit: float, stop: asyncio.Event
-) -> T:
-    """Call `connect` each second until it works, for `limit` seconds at most.
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a start waits for servers that do not answer yet: `limit` seconds for each, or until `stop`."""
 
-    Only `heals` is worth waiting for. Raises `CannotStartError` with the address that was tried, `StoppedEarlyError` when a
-    stop came first.
-    """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + limit
-    while True:
-        try:
-            return await connect()
-        except heals as error:
-            if loop.time() >= deadline:
-                raise CannotStartError(f"{what} at {address} cannot be reached, after {limit:.0f} s: {error}") from error
-            telemetry.worker_waiting(what, str(error))
-        try:
-            async with asyncio.timeout(_RETRY_EVERY):
-                await stop.wait()
-        except TimeoutError:
-            continue
-        raise StoppedEarlyError
+    limit: float
+    stop: asyncio.Event
+
+    async def until(self, what: str, address: str, connect: Callable[[], Awaitable[T]], *, heals: type[Exception]) -> T:
+        """Call `connect` each second until it works. Only `heals` is worth waiting for.
+
+        Raises `CannotStartError` with the address that was tried, `StoppedEarlyError` when a stop came first.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.limit
+        while True:
+            try:
+                return await connect()
+            except heals as error:
+                if loop.time() >= deadline:
+                    raise CannotStartError(f"{what} at {address} cannot be reached, after {self.limit:.0f} s: {error}") from error
+                telemetry.worker_waiting(what, str(error))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_RETRY_EVERY):
+                    await self.stop.wait()
+            if self.stop.is_set():
+                raise StoppedEarlyError

@@ -57,8 +57,10 @@ _ADVICE = {
 
 
 def is_row_refusal(error: BaseException) -> bool:
-    """Whether a row's own content was refused, which makes it poison (D6)."""
+    """Whether the server refused a row's own content, which makes it poison (D6)."""
     state = getattr(error, "sqlstate", None) or ""
+    if _is_drivers_own(error):
+        return False
     return isinstance(error, asyncpg.PostgresError) and (state[:2] in ("22", "23") or state == "P0001")
 
 
@@ -70,7 +72,7 @@ def translate(error: Exception) -> Exception:
             return DatabaseUnavailableError(f"{_text(error)}: a migration was applied meanwhile")
         case asyncpg.InternalClientError():
             return DatabaseRefusedError(f"{_text(error)}: a bug in this program, please report it")
-        case asyncpg.DataError() if error.severity is None:  # the driver's own, before anything was sent
+        case _ if _is_drivers_own(error):
             return DatabaseRefusedError(f"{_text(error)}: a value has the wrong type; a bug in this program, please report it")
         case _ if is_row_refusal(error):
             return RowRefusedError(_text(error))
@@ -83,6 +85,11 @@ def translate(error: Exception) -> Exception:
             return DatabaseUnavailableError(_text(error))
         case _:
             return error
+
+
+def _is_drivers_own(error: BaseException) -> bool:
+    """An argument that could not be encoded: raised before anything was sent, in the same class as the server's refusals."""
+    return type(error) is asyncpg.DataError and error.severity is None
 
 
 def _text(error: Exception) -> str:
