@@ -4,6 +4,7 @@ For race tests, the demo's traffic and the checker; not a public CRM API.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -40,27 +41,46 @@ _WRITE: Final = """
     RETURNING version"""
 
 
-async def command(
-    connection: Connection,
-    booking_id: UUID,
-    decide: Callable[[Booking], None],
-    *,
-    actor: str,
-    action: str,
-    at: datetime,
-    request: str,
-) -> Booking:
-    """Apply one decision (`confirm`, `extend`, `cancel`, …) to a booking: version + 1, one audit row (D16, D23).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class By:
+    """Who gives a command, which one, when (UTC), and in which request: what the audit row says."""
 
-    Raises `BookingError` when the domain refuses, `VersionConflictError` when somebody else committed first.
+    actor: str
+    action: str
+    at: datetime
+    request: str
+
+
+async def write(connection: Connection, booking: Booking, was: Status, by: By) -> None:
+    """Write a booking after one decision on it; `was` is the status that had been read (D16).
+
+    Raises `VersionConflictError` when somebody else committed since it was read.
+    """
+    read_version = booking.version - 1
+    written = await connection.fetchval(
+        _WRITE,
+        booking.id,
+        read_version,
+        booking.status,
+        booking.reserve_expires_at,
+        booking.booking_expires_at,
+        by.at,
+        by.actor,
+        by.action,
+        was,
+        by.request,
+    )
+    if written is None:
+        raise VersionConflictError(f"booking {booking.id} changed after version {read_version} was read; reread and decide again")
+
+
+async def command(connection: Connection, booking_id: UUID, decide: Callable[[Booking], None], by: By) -> Booking:
+    """Read a booking, let it decide (`confirm`, `extend`, `cancel`, …), write it: version + 1, one audit row (D16, D23).
+
+    Raises `LookupError`, `BookingError` when the domain refuses, `VersionConflictError` when somebody else was faster.
     """
     booking = await read(connection, booking_id)
-    from_status, version = booking.status, booking.version
+    was = booking.status
     decide(booking)
-    written = await connection.fetchval(
-        _WRITE, booking.id, version, booking.status, booking.reserve_expires_at, booking.booking_expires_at, at,
-        actor, action, from_status, request,
-    )  # fmt: skip
-    if written is None:
-        raise VersionConflictError(f"booking {booking_id} changed after version {version} was read; reread and decide again")
+    await write(connection, booking, was, by)
     return booking

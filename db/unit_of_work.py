@@ -20,6 +20,8 @@ Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 ACQUIRE_TIMEOUT: Final = 5.0
 """Seconds to wait for a free connection, connecting included."""
 
+_DRIVER_ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+
 
 async def open_pool(
     url: str,
@@ -44,7 +46,7 @@ async def open_pool(
                 server_settings={"application_name": application},
                 reset=_keep_session,
             )
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+    except _DRIVER_ERRORS as error:
         raise translate(error) from error
 
 
@@ -92,34 +94,38 @@ class UnitOfWork:
         try:
             await self._transaction.start()
         except BaseException:
-            self._connection.terminate()
-            await self._release()
+            await self._drop()
             raise
 
     async def _commit(self) -> None:
         try:
             await self._transaction.commit()
         except BaseException:
-            self._connection.terminate()
+            await self._drop()
             raise
-        finally:
-            await self._release()
+        await self._release()
 
     async def _give_up(self, reason: BaseException) -> None:
         """Roll back, or drop the connection where that cannot be trusted; never let either hide the reason."""
+        if isinstance(reason, TimeoutError):
+            await self._drop()
+            return
         try:
-            if isinstance(reason, TimeoutError) or self._connection.is_closed():
-                self._connection.terminate()
-            else:
-                await self._transaction.rollback()
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
-            self._connection.terminate()
-        finally:
+            await self._transaction.rollback()
+        except _DRIVER_ERRORS:
+            await self._drop()
+        else:
             await self._release()
+
+    async def _drop(self) -> None:
+        """Close the connection at once: what it was in the middle of is unknown (trap 28)."""
+        with suppress(*_DRIVER_ERRORS):  # a connection that the server closed is gone from the pool already
+            self._connection.terminate()
+        await self._release()
 
     async def _release(self) -> None:
         """Hand the connection back. A failure here closes that connection and says nothing about the transaction."""
-        with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+        with suppress(*_DRIVER_ERRORS):
             await self._pool.release(self._connection)
 
 
