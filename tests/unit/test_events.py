@@ -8,7 +8,17 @@ from uuid import UUID
 import asyncpg.pgproto.pgproto
 import pytest
 
-from domain.events import AGGREGATE_TYPE, CONTRACT_VERSION, SOURCE, BookingExpired, Phase, headers, payload, wire_time
+from domain.events import (
+    AGGREGATE_TYPE,
+    CONTRACT_VERSION,
+    SOURCE,
+    BookingExpired,
+    Phase,
+    headers,
+    payload,
+    shared_headers,
+    wire_time,
+)
 
 EVENT = BookingExpired(
     booking_id=UUID("0190A1B2-C3D4-7E5F-8A9B-0C1D2E3F4A5B"),
@@ -68,6 +78,14 @@ def test_headers_are_pinned() -> None:
     event_id = UUID("44444444-4444-4444-8444-444444444444")
     given = headers(event_id, EVENT.booking_id, EVENT.expired_at, topic="pin.crm.booking-expired.v1", correlation_id="run-1")
     assert given == GOLDEN_HEADERS
+
+
+def test_trace_travels_with_the_record() -> None:
+    """D12, O3: where there is a trace its `traceparent` is one more header, and the rest stays."""
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    given = shared_headers(EVENT.expired_at, topic="pin.crm.booking-expired.v1", correlation_id="run-1", traceparent=trace)
+    own = {"ce_id", "ce_subject"}
+    assert given == {name: value for name, value in GOLDEN_HEADERS.items() if name not in own} | {"traceparent": trace}
 
 
 @pytest.mark.parametrize(
