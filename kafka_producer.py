@@ -1,0 +1,104 @@
+"""One idempotent aiokafka producer: how it is made, how it ends at once, and whether it knows a topic (traps 31 to 33).
+
+aiokafka cannot end a producer without flushing it first, which hangs on a frozen broker, so this module reaches into its
+internals. That is why pyproject.toml pins aiokafka's minor version; nothing else of ours touches them.
+"""
+
+import asyncio
+import socket
+import struct
+from contextlib import suppress
+from typing import Any, Final
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import ProducerClosed
+
+REQUEST_TIMEOUT: Final = 2.5
+"""Seconds that one request to one broker may take, so that a dead broker leaves time to try another before the deadline."""
+
+_BATCH_BYTES: Final = 65_536
+_ABANDON_TIMEOUT: Final = 1.0
+_TOPIC_POLL: Final = 0.1
+
+
+async def make(arguments: dict[str, Any], max_record_bytes: int) -> AIOKafkaProducer:
+    """A started producer: acknowledged by all in-sync replicas, retried without duplicates or reordering.
+
+    Raises `KafkaError` or `OSError` when no broker takes it; however it fails, nothing is left behind.
+    """
+    producer = AIOKafkaProducer(
+        **arguments,
+        enable_idempotence=True,
+        acks="all",
+        request_timeout_ms=int(REQUEST_TIMEOUT * 1000),
+        max_batch_size=_BATCH_BYTES,
+        max_request_size=max_record_bytes,
+    )
+    _reset_closed_connections(producer)
+    try:
+        await producer.start()
+    except BaseException:
+        await abandon(producer)
+        raise
+    return producer
+
+
+async def topic_problem(producer: AIOKafkaProducer, topic: str, *, wait: float) -> str | None:
+    """Why nothing can be sent to this topic; the broker has `wait` seconds to make it."""
+    client, loop = producer.client, asyncio.get_running_loop()
+    give_up = loop.time() + wait
+    while client.cluster.partitions_for_topic(topic) is None:
+        client.add_topic(topic)
+        answered = await client.force_metadata_update()
+        if topic in client.cluster.unauthorized_topics:
+            return f"no permission for topic {topic}: grant Write and Describe on it"
+        if client.cluster.partitions_for_topic(topic) is None and loop.time() >= give_up:
+            return f"topic {topic} does not exist: create it" if answered else f"no broker answers for topic {topic}"
+        await asyncio.sleep(_TOPIC_POLL)
+    return None
+
+
+async def abandon(producer: AIOKafkaProducer) -> None:
+    """End a producer at once, with its tasks and sockets, so that nothing of it can be sent later.
+
+    What had reached the broker already stays there; `stop()` would flush the rest, and hang on a frozen broker (trap 31).
+    """
+    producer._closed = True  # noqa: SLF001
+    accumulator = producer._message_accumulator  # noqa: SLF001
+    accumulator.fail_all(ProducerClosed())
+    accumulator._batches.clear()  # noqa: SLF001
+    owners = (producer._sender, producer.client)  # noqa: SLF001
+    tasks = [task for task in asyncio.all_tasks() if any(_owner(task) is owner for owner in owners)]
+    for task in tasks:
+        task.cancel()
+    for connection in list(producer.client._conns.values()):  # noqa: SLF001
+        _reset(connection)
+        connection.close()
+    if tasks:
+        await asyncio.wait(tasks, timeout=_ABANDON_TIMEOUT)
+
+
+def _owner(task: "asyncio.Task[Any]") -> object:
+    """Whose method a task runs: aiokafka keeps no list of the requests that are under way."""
+    frame = getattr(task.get_coro(), "cr_frame", None)
+    return frame.f_locals.get("self") if frame else None
+
+
+def _reset_closed_connections(producer: AIOKafkaProducer) -> None:
+    """A connection that aiokafka gives up is reset as well, or the kernel would go on delivering what it had taken."""
+    client = producer.client
+    forward = client._on_connection_closed  # noqa: SLF001
+
+    def closed(connection: Any, reason: Any) -> None:
+        _reset(connection)
+        forward(connection, reason)
+
+    client._on_connection_closed = closed  # noqa: SLF001
+
+
+def _reset(connection: Any) -> None:
+    transport = connection._protocol and connection._protocol._transport  # noqa: SLF001
+    if transport is not None:
+        with suppress(OSError):
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        transport.abort()
