@@ -70,7 +70,7 @@ def translate(error: Exception) -> Exception:
     match error:
         case asyncpg.OutdatedSchemaCacheError():
             return DatabaseUnavailableError(f"{_text(error)}: a migration was applied meanwhile")
-        case asyncpg.InternalClientError():
+        case asyncpg.ProtocolError() | asyncpg.UnsupportedClientFeatureError():
             return DatabaseRefusedError(f"{_text(error)}: a bug in this program, please report it")
         case _ if _is_drivers_own(error):
             return DatabaseRefusedError(f"{_text(error)}: a value has the wrong type; a bug in this program, please report it")
@@ -81,7 +81,8 @@ def translate(error: Exception) -> Exception:
         case asyncpg.PostgresError():
             advice = _ADVICE.get(state) or _ADVICE.get(state[:2]) or "see the server's log at this moment"
             return DatabaseRefusedError(f"{_text(error)}; {advice}")
-        case asyncpg.InterfaceError() | OSError() | TimeoutError():
+        # An InternalClientError is how the driver sometimes meets a connection that the server is just closing.
+        case asyncpg.InterfaceError() | asyncpg.InternalClientError() | OSError() | TimeoutError():
             return DatabaseUnavailableError(_text(error))
         case _:
             return error

@@ -20,7 +20,7 @@ Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 ACQUIRE_TIMEOUT: Final = 5.0
 """Seconds to wait for a free connection, connecting included."""
 
-_DRIVER_ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+_DRIVER_ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
 
 async def open_pool(
