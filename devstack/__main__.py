@@ -1,0 +1,185 @@
+"""`python -m devstack`: `up` in the foreground, `exec` around one command, `attach` to what is up."""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from devstack import addresses, stack
+from devstack.errors import StackError, StackStopped
+from devstack.launcher import try_lock
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_COMMAND_STOP: Final = "SIGTERM=18,SIGKILL=5"
+"""A worker takes up to 15 s to finish its batch."""
+
+
+class _Watch:
+    """Notices a signal or the death of the parent process; called often, it raises `StackStopped` once."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._parent = os.getppid()
+        for which in _SIGNALS:
+            signal.signal(which, self._note)
+
+    def __call__(self) -> None:
+        if self.signal is None and os.getppid() != self._parent:
+            self.signal = signal.SIGHUP
+        if self.signal is not None:
+            raise StackStopped
+
+    def _note(self, which: int, _frame: FrameType | None) -> None:
+        self.signal = self.signal or which
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is the command's, 0 after a wanted stop, 1 with one message on trouble."""
+    options = _parser().parse_args(arguments)
+    watch = _Watch()
+    try:
+        if options.action == "up":
+            return _up(options, watch)
+        if options.action == "attach":
+            return _attach(options)
+        return _exec(options, watch)
+    except StackStopped:
+        return 0 if options.action == "up" else 128 + (watch.signal or signal.SIGTERM)
+    except StackError as error:
+        print(f"devstack: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m devstack", description=__doc__)
+    actions = parser.add_subparsers(dest="action", required=True)
+    up = actions.add_parser("up", help="run the stack in the foreground and keep its data")
+    attach = actions.add_parser("attach", help="run a command against the stack that is up")
+    for action in (up, attach):
+        action.add_argument("--data-dir", type=Path, default=stack.HOME / "up", help="default: %(default)s")
+    once = actions.add_parser("exec", help="run a command on a stack of its own, which ends with it")
+    once.add_argument("--durable", action="store_true", help="write to disk as a real server does (for benchmarks)")
+    for action in (attach, once):
+        action.add_argument("command", nargs=argparse.REMAINDER, help="-- COMMAND …")
+    return parser
+
+
+def _up(options: argparse.Namespace, watch: _Watch) -> int:
+    folder: Path = options.data_dir.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    known = folder / "addresses.json"
+    with (folder / "lock").open("a") as lock:
+        _take(lock.fileno(), folder, watch)
+        known.unlink(missing_ok=True)
+        _say("Starting PostgreSQL, Temporal and Kafka …")
+        began = time.monotonic()
+        with stack.running(
+            folder, durable=True, preferred_ports=True, keep_open=[lock.fileno()], watch=watch, say=_say
+        ) as running:
+            running.launcher.remove_at_end(known)
+            known.write_text(json.dumps(running.addresses))
+            _show(running.addresses, time.monotonic() - began, folder)
+            while True:
+                watch()
+                running.launcher.check()
+                time.sleep(0.2)
+
+
+def _take(descriptor: int, folder: Path, watch: Callable[[], None]) -> None:
+    """Hold the folder's lock; a guardian of a killed stack keeps it until its servers have stopped."""
+    began = time.monotonic()
+    while not try_lock(descriptor):
+        watch()
+        waited = time.monotonic() - began
+        if waited > 20 or (waited > 1 and (folder / "addresses.json").exists()):  # noqa: PLR2004 # seconds
+            raise StackError(f"a stack already runs on {folder}: stop it first, or use it with `make worker`")
+        time.sleep(0.2)
+
+
+def _attach(options: argparse.Namespace) -> int:
+    folder: Path = options.data_dir.absolute()
+    try:
+        with (folder / "lock").open("a") as lock:
+            running = not try_lock(lock.fileno())
+        found: dict[str, str] = json.loads((folder / "addresses.json").read_text()) if running else {}
+    except FileNotFoundError:
+        found = {}
+    if not found:
+        raise StackError("no stack is running: start one in another terminal with `make stack`")
+    command = _command(options)
+    for which in _SIGNALS:
+        signal.signal(which, signal.SIG_DFL)
+    try:
+        os.execvpe(command[0], command, {**os.environ, **found})  # noqa: S606 # the user's own command, as typed
+    except FileNotFoundError:
+        raise StackError(f"no such command: {command[0]}") from None
+
+
+def _exec(options: argparse.Namespace, watch: _Watch) -> int:
+    command = _command(options)
+    with stack.running(durable=options.durable, watch=watch, say=_say) as running:
+        try:
+            process = running.launcher.command(command, running.addresses, stop=_COMMAND_STOP)
+        except FileNotFoundError:
+            raise StackError(f"no such command: {command[0]}") from None
+        while (code := process.poll()) is None:
+            try:
+                watch()
+                running.launcher.check()
+            except StackStopped:
+                return _end(process, watch.signal or signal.SIGTERM)
+            time.sleep(0.05)
+        return code if code >= 0 else 128 - code
+
+
+def _end(process: "subprocess.Popen[bytes]", which: int) -> int:
+    """Pass the signal on and give the command its time. Ctrl-C on a terminal has reached it already."""
+    if not (which == signal.SIGINT and sys.stdin.isatty()):
+        process.send_signal(signal.SIGTERM if which == signal.SIGHUP else which)
+    try:
+        code = process.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        return 128 + which
+    return code if code >= 0 else 128 - code
+
+
+def _command(options: argparse.Namespace) -> list[str]:
+    command: list[str] = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        raise StackError(f"say what to run: python -m devstack {options.action} -- COMMAND …")
+    return command
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _show(found: Mapping[str, str], seconds: float, folder: Path) -> None:
+    """The addresses: a table for a person, plain NAME=value lines otherwise."""
+    ui = found.get(addresses.TEMPORAL_UI)
+    if not sys.stdout.isatty():
+        print(f"Ready after {seconds:.1f} s. Data and logs: {folder}")
+        print("\n".join(f"{name}={value}" for name, value in sorted(found.items())), flush=True)
+        return
+    table = Table("Variable", "Address", title=f"Ready after {seconds:.1f} s", title_justify="left")
+    for name, value in sorted(found.items()):
+        table.add_row(name, value, style="bold green" if value == ui else None)
+    console = Console()
+    console.print(table)
+    if ui:
+        console.print(f"Web UI: [link={ui}]{ui}[/link]")
+    console.print(f"Data and logs: {folder}\nNext: `make worker` in another terminal. Ctrl-C stops everything.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
