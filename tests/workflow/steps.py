@@ -93,9 +93,9 @@ async def hang_until_cancelled() -> Any:
 
 
 @asynccontextmanager
-async def running(client: Client, steps: Steps) -> AsyncIterator[str]:
+async def running(client: Client, steps: Steps, task_queue: str = "") -> AsyncIterator[str]:
     """A worker with these steps on a task queue of its own (trap 14)."""
-    queue = f"test-{uuid4()}"
+    queue = task_queue or f"test-{uuid4()}"
     activities: list[Callable[..., Any]] = [steps.open_cycle, steps.expire_batch, steps.publish_outbox, steps.close_cycle]
     async with Worker(
         client,

@@ -1,0 +1,102 @@
+"""What other versions of the program rely on: names, payload fields, the sandbox, and replay of recorded histories."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+from temporalio import activity, workflow
+from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import Replayer
+from temporalio.worker.workflow_sandbox import UnintentionalPassthroughError
+
+from activities import messages
+from activities.cycle_frame import CycleFrame
+from activities.expire_batch import ExpireBatch
+from activities.publish_outbox import PublishOutbox
+from tests.workflow.steps import Steps, refuse, running, start
+from workflows.expiration_cycle import BookingExpirationCycle
+from workflows.sandbox import guarded_runner
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "temporal_contract.json"
+HISTORIES = sorted((Path(__file__).parent.parent / "histories").glob("*.json"))
+ACTIVITIES: list[Any] = [
+    CycleFrame.open_cycle,
+    ExpireBatch.expire_batch,
+    PublishOutbox.publish_outbox,
+    CycleFrame.close_cycle,
+]  # fmt: skip
+
+
+def _replayer(workflows: list[type]) -> Replayer:
+    return Replayer(workflows=workflows, data_converter=pydantic_data_converter, workflow_runner=guarded_runner())
+
+
+def _contract() -> dict[str, Any]:
+    travelling = [model for model in vars(messages).values() if isinstance(model, type) and model.__module__ == messages.__name__]
+    return {
+        "workflow": workflow._Definition.must_from_class(BookingExpirationCycle).name,
+        "activities": [activity._Definition.must_from_callable(each).name for each in ACTIVITIES],
+        "payloads": {model.__name__: _shape(model) for model in travelling if not model.__name__.startswith("_")},
+    }
+
+
+def _shape(model: type) -> Any:
+    schema = TypeAdapter(model).json_schema(mode="serialization")
+    return schema.get("enum") or {name: field.get("$ref", field.get("type")) for name, field in schema["properties"].items()}
+
+
+def test_names_on_the_wire_are_pinned() -> None:
+    """Layout rule 8: names of workflow, activities and payload fields change only on purpose, in the golden file too."""
+    assert _contract() == json.loads(GOLDEN.read_text())
+
+
+async def _nothing() -> AsyncIterator[WorkflowHistory]:
+    for _ in ():
+        yield WorkflowHistory("", [])
+
+
+async def test_trap_1_the_sandbox_accepts_the_cycle() -> None:
+    """Trap 1: without any server, the guard finds every import of the workflow passed through on purpose."""
+    await _replayer([BookingExpirationCycle]).replay_workflows(_nothing())
+
+
+async def test_trap_1_the_guard_refuses_a_careless_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trap 1: the guard works: a workflow module that imports asyncpg unguarded fails the start, not the first query."""
+    (tmp_path / "careless.py").write_text(
+        "import asyncpg\nfrom temporalio import workflow\n@workflow.defn\nclass Careless:\n"
+        "    @workflow.run\n    async def run(self) -> None: ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    careless: ModuleType = __import__("careless")
+    monkeypatch.delitem(sys.modules, "careless")
+    with pytest.raises((UnintentionalPassthroughError, RuntimeError), match=r"asyncpg|[Cc]areless"):
+        await _replayer([careless.Careless]).replay_workflows(_nothing())
+
+
+@pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
+def test_recorded_histories_replay(path: Path) -> None:
+    """Design card: runs recorded by earlier versions (tests/workflow/record_histories.py) replay on this one."""
+    history = WorkflowHistory.from_json(path.stem, path.read_text())
+    asyncio.run(_replayer([BookingExpirationCycle]).replay_workflow(history))
+
+
+@pytest.mark.parametrize("failing", [[], ["Reserve"]])
+async def test_a_run_of_now_replays(client: Client, failing: list[str]) -> None:
+    """Design card: what this version has just run replays, completed or failed."""
+    steps = Steps()
+    steps.behave = dict.fromkeys(failing, refuse)
+    async with running(client, steps) as queue:
+        handle = await start(client, queue)
+        if failing:
+            with pytest.raises(WorkflowFailureError):
+                await handle.result()
+        else:
+            await handle.result()
+    await _replayer([BookingExpirationCycle]).replay_workflow(await handle.fetch_history())
