@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 import asyncpg
 import pytest
 
+from tests.conftest import Database
+
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 Start: TypeAlias = Callable[[str, str], Awaitable[asyncio.subprocess.Process]]
 CLIENT = """
@@ -74,7 +76,7 @@ async def seconds_until_free(admin: Connection) -> float:
 
 @pytest.mark.parametrize("role", ["worker", "crm_app"])
 @pytest.mark.parametrize("then", ["idle", "SELECT pg_sleep(60)"], ids=["idle in transaction", "in a running query"])
-async def test_killed_client(database: Any, admin: Connection, client: Start, then: str, *, role: str) -> None:
+async def test_killed_client(database: Database, admin: Connection, client: Start, then: str, *, role: str) -> None:
     """Trap 24: kill -9 in the middle of a batch frees its rows in under 5 seconds, also inside a running query."""
     process = await client(getattr(database, role), then)
     process.kill()
@@ -83,7 +85,7 @@ async def test_killed_client(database: Any, admin: Connection, client: Start, th
 
 @pytest.mark.slow
 @pytest.mark.parametrize("then", ["idle", "SELECT pg_sleep(11)"], ids=["idle in transaction", "in a long query"])
-async def test_silent_client(database: Any, admin: Connection, client: Start, then: str) -> None:
+async def test_silent_client(database: Database, admin: Connection, client: Start, then: str) -> None:
     """Trap 24: a client that stops without closing anything loses its rows in under 30 seconds, also before PostgreSQL 17."""
     process = await client(database.worker, then)
     os.kill(process.pid, signal.SIGSTOP)

@@ -6,6 +6,8 @@ from typing import Any, TypeAlias
 import asyncpg
 import pytest
 
+from tests.conftest import Database
+
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 ROLES = ("worker", "operator", "crm_app", "chessboard")
 TABLES = (
@@ -127,7 +129,7 @@ async def try_all(dsn: str, statements: list[str]) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_what_a_role_needs_works(database: Any, role: str) -> None:
+async def test_what_a_role_needs_works(database: Database, role: str) -> None:
     """Issue 3 section 3: each role can do its own work."""
     wanted = [statement for who, statement in ALLOWED if who == role]
     outcome = await try_all(getattr(database, role), wanted)
@@ -136,7 +138,7 @@ async def test_what_a_role_needs_works(database: Any, role: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.usefixtures("elsewhere")
-async def test_everything_else_is_refused(database: Any, role: str) -> None:
+async def test_everything_else_is_refused(database: Database, role: str) -> None:
     """Issue 3 section 3, S4: each of these is refused for lack of permission, and for no other reason."""
     unwanted = [statement for who, statement in REFUSED if who == role]
     outcome = await try_all(getattr(database, role), unwanted)
@@ -178,7 +180,7 @@ async def test_no_role_has_special_rights(admin: Connection) -> None:
 
 
 @pytest.fixture(params=[*ROLES, "owner"])
-async def session_settings(request: pytest.FixtureRequest, database: Any) -> dict[str, str]:
+async def session_settings(request: pytest.FixtureRequest, database: Database) -> dict[str, str]:
     """What a new session of a role has, by the server's own words."""
     connection = await asyncpg.connect(getattr(database, request.param))
     rows = await connection.fetch("SELECT name, current_setting(name) AS value FROM pg_settings")

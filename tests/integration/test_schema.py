@@ -14,6 +14,7 @@ from db.bookings import _CLAIM
 from db.job_state import _BACKLOG
 from devstack import schema, schema_dump
 from domain.events import Phase
+from tests.conftest import Database
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 BOOTSTRAP = Path(schema_dump.SCHEMA_FILE).parent / "migrations" / "bootstrap.sql"
@@ -198,13 +199,13 @@ async def test_the_backlog_is_counted_in_the_indexes_alone(admin: Connection) ->
     assert '"Node Type": "Index Scan"' not in plan
 
 
-async def test_schema_sql_is_the_sum_of_the_migrations(database: Any) -> None:
+async def test_schema_sql_is_the_sum_of_the_migrations(database: Database) -> None:
     """Layout rule 13, trap 43: the dumped file says what the migrations make, on every server version (D29)."""
     dumped = await asyncio.to_thread(schema_dump.dump, database.admin)
     assert dumped == schema_dump.SCHEMA_FILE.read_text(encoding="utf-8"), "run `python -m devstack.schema_dump`"
 
 
-async def test_migrating_again_changes_nothing(database: Any, admin: Connection) -> None:
+async def test_migrating_again_changes_nothing(database: Database, admin: Connection) -> None:
     """D18: the migrations are recorded, so a second run of both steps does nothing."""
     before = await admin.fetch("SELECT version FROM crm.schema_migrations")
     await asyncio.to_thread(schema.migrate, database.owner)
@@ -231,7 +232,7 @@ async def bootstrap(**connect: Any) -> None:
         await connection.close()
 
 
-async def test_bootstrap_by_several_at_once(admin: Connection, database: Any) -> None:
+async def test_bootstrap_by_several_at_once(admin: Connection, database: Database) -> None:
     """Decisions, roles: the bootstrap is idempotent, and several administrators may run it at the same moment."""
     async with new_database(admin, "postgres") as name, asyncio.TaskGroup() as group:
         for _ in range(4):
@@ -250,7 +251,7 @@ async def limited_administrator(admin: Connection) -> AsyncIterator[str]:
     await admin.execute(f"DROP ROLE {name}")
 
 
-async def test_bootstrap_without_superuser(admin: Connection, database: Any, limited_administrator: str) -> None:
+async def test_bootstrap_without_superuser(admin: Connection, database: Database, limited_administrator: str) -> None:
     """Decisions, roles: CREATEROLE and owning the database is enough, and no membership is left behind."""
     async with new_database(admin, limited_administrator) as name:
         for _ in range(2):
