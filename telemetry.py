@@ -37,11 +37,10 @@ def configure(level: str = "INFO") -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
+        _readable_first,
     ]
     last: list[Any] = (
-        [structlog.dev.ConsoleRenderer()]
-        if sys.stdout.isatty()
-        else [structlog.processors.EventRenamer("event"), structlog.processors.JSONRenderer(default=str)]
+        [structlog.dev.ConsoleRenderer()] if sys.stdout.isatty() else [structlog.processors.JSONRenderer(default=str)]
     )
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -61,6 +60,12 @@ def configure(level: str = "INFO") -> None:
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     # `step_failed` says it, in one line and without a stack.
     logging.getLogger("temporalio.activity").setLevel(logging.ERROR)
+
+
+def _readable_first(_logger: Any, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """When, how bad and what, at the start of every line."""
+    first = ("timestamp", "level", "event")
+    return {**{key: event[key] for key in first if key in event}, **event}
 
 
 def temporal_runtime() -> Runtime:

@@ -52,6 +52,8 @@ _ADVICE = {
     "42P01": "apply the migrations: dbmate --migrations-dir migrations --migrations-table crm.schema_migrations up",
     "42703": "apply the migrations: dbmate --migrations-dir migrations --migrations-table crm.schema_migrations up",
     "3F000": "let an administrator run migrations/bootstrap.sql, then apply the migrations",
+    "26000": "behind pgbouncer set BOOKING_EXPIRATION_DATABASE_STATEMENT_CACHE_SIZE=0",
+    "42P05": "behind pgbouncer set BOOKING_EXPIRATION_DATABASE_STATEMENT_CACHE_SIZE=0",
     "42501": "the role lacks a grant: connect as booking_expiration_worker, run migrations/bootstrap.sql and the migrations",
 }
 
@@ -68,7 +70,7 @@ def translate(error: Exception) -> Exception:
     """Our error for a driver's or the network's; any other error is returned as it is."""
     state = getattr(error, "sqlstate", None) or ""
     match error:
-        case asyncpg.OutdatedSchemaCacheError():
+        case asyncpg.OutdatedSchemaCacheError() | asyncpg.InvalidCachedStatementError():
             return DatabaseUnavailableError(f"{_text(error)}: a migration was applied meanwhile")
         case asyncpg.ProtocolError() | asyncpg.UnsupportedClientFeatureError():
             return DatabaseRefusedError(f"{_text(error)}: a bug in this program, please report it")
