@@ -114,7 +114,8 @@ def _attach(options: argparse.Namespace) -> int:
         found: dict[str, str] = json.loads((folder / "addresses.json").read_text()) if running else {}
     except FileNotFoundError:
         found = {}
-    if not found:
+    found |= addresses.given()
+    if not found.keys() >= set(addresses.PARTS.values()):
         raise StackError("no stack is running: start one in another terminal with `make stack`")
     command = _command(options)
     for which in _SIGNALS:

@@ -1,0 +1,53 @@
+# Every target sets up by itself what it lacks. `make` alone says what there is.
+LOCK := $(shell cat requirements-dev.lock pyproject.toml | cksum | tr ' ' -)
+READY := .venv/.installed-$(LOCK)
+BIN := .venv/bin
+PYTEST := $(BIN)/pytest -n 3 --dist loadscope --cov --cov-report=term
+MIGRATIONS := $(wildcard migrations/0*.sql)
+
+.PHONY: help demo test test-all lint format stack worker bench lock clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /	/' | while IFS='	' read -r name text; do \
+	  printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+demo: $(READY) ## a sales floor whose bookings run out, before your eyes (2 minutes)
+	@exec $(BIN)/python -m devstack.demo
+
+test: $(READY) ## the tests, on real servers (ARGS="-k …" for some of them)
+	@echo "Testing on PostgreSQL, Temporal and Kafka of its own"
+	@exec $(PYTEST) -m "not slow" $(ARGS)
+
+test-all: $(READY) ## the slow tests too
+	@exec $(PYTEST) $(ARGS)
+
+lint: $(READY) ## ruff, types, migrations, container files
+	@echo "ruff";             $(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
+	@echo "mypy";             $(BIN)/mypy .
+	@echo "squawk";           $(BIN)/squawk $(MIGRATIONS)
+	@echo "check-jsonschema"; $(BIN)/check-jsonschema -q --builtin-schema vendor.compose-spec docker-compose.yml
+	@echo "hadolint";         $(BIN)/hadolint Dockerfile
+
+format: $(READY) ## let ruff put the code in order
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
+
+stack: $(READY) ## PostgreSQL, Temporal with its Web UI and Kafka, until Ctrl-C
+	@exec $(BIN)/python -m devstack up
+
+worker: $(READY) ## a worker on the servers of `make stack`
+	@exec $(BIN)/python -m devstack attach -- $(BIN)/python worker.py
+
+bench: $(READY) ## the numbers of BENCHMARKS.md, on this machine
+	@exec $(BIN)/python -m devstack exec --durable -- $(BIN)/python -m bench
+
+lock: $(READY) ## both lock files from pyproject.toml (UPGRADE=1 takes newer versions)
+	@$(BIN)/uv pip compile -q --universal --generate-hashes $(if $(UPGRADE),--upgrade) pyproject.toml -o requirements.lock
+	@$(BIN)/uv pip compile -q --universal --generate-hashes $(if $(UPGRADE),--upgrade) --group dev pyproject.toml \
+	  -o requirements-dev.lock
+
+clean: ## forget the stack's data and all caches, keep .venv
+	@rm -rf .devstack .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
+
+$(READY):
+	@sh devstack/install.sh $@
