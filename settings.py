@@ -133,6 +133,12 @@ class Settings(BaseSettings):
             raise ValueError(f"{name}SSL_KEYFILE needs {name}SSL_CERTFILE, the certificate that belongs to the key")
         return self
 
+    @property
+    def database_address(self) -> str:
+        """Where the database is, without user and password: for messages."""
+        parts = urlsplit(self.database_url.get_secret_value())
+        return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
+
 
 def load() -> Settings:
     """The settings of this process. Ends it with exit code 2 and one line per bad variable, which says what to do."""

@@ -1,6 +1,8 @@
 """Record one run of each kind for the replay test.
 
-`python -m devstack exec -- python -m tests.workflow.record_histories VERSION`: run it before a release; the files stay for as long as runs of that version may still be open.
+`python -m devstack exec -- python -m tests.workflow.record_histories VERSION`
+
+Run it before a release; the files stay for as long as runs of that version may still be open.
 """
 
 import asyncio
