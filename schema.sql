@@ -143,7 +143,7 @@ CREATE TABLE crm.outbox (
     CONSTRAINT outbox_parked_with_reason CHECK (((parked_at IS NULL) = (park_reason IS NULL))),
     CONSTRAINT outbox_published_is_final CHECK (((published_at IS NULL) OR ((parked_at IS NULL) AND (skipped_at IS NULL) AND (claim_token IS NULL))))
 )
-WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='50000');
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='50000');
 
 ALTER TABLE crm.outbox OWNER TO booking_expiration_owner;
 
@@ -201,7 +201,7 @@ CREATE INDEX ix_bookings_reserve_expires_at ON crm.bookings USING btree (reserve
 
 CREATE INDEX ix_deal_timeline_cards_deal ON crm.deal_timeline_cards USING btree (deal_id, at);
 
-CREATE INDEX ix_outbox_unpublished ON crm.outbox USING btree (id) WHERE ((published_at IS NULL) AND (skipped_at IS NULL));
+CREATE INDEX ix_outbox_unpublished ON crm.outbox USING btree (id) WHERE ((published_at IS NULL) AND (skipped_at IS NULL) AND (parked_at IS NULL));
 
 CREATE INDEX ix_outbox_unpublished_aggregate ON crm.outbox USING btree (aggregate_id, id) WHERE ((published_at IS NULL) AND (skipped_at IS NULL));
 

@@ -30,7 +30,8 @@ DECLARE
   every_role CONSTANT text[] := ARRAY[
     'client_connection_check_interval=500ms', 'idle_in_transaction_session_timeout=15s', 'lock_timeout=5s',
     'tcp_keepalives_idle=5', 'tcp_keepalives_interval=3', 'tcp_keepalives_count=3', 'tcp_user_timeout=15s'];
-  but_the_owner CONSTANT text[] := ARRAY['statement_timeout=12s']; -- a migration may build an index for as long as it takes
+  -- A migration may build an index for as long as it takes. All other statements are short: compiling one costs more than it saves.
+  but_the_owner CONSTANT text[] := ARRAY['statement_timeout=12s', 'jit=off'];
   since_17 CONSTANT text[] := ARRAY['transaction_timeout=25s'];
   locker text;
   setting text;
