@@ -1,6 +1,7 @@
 """`python -m devstack`: `up` in the foreground, `exec` around one command, `attach` to what is up."""
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -17,11 +18,13 @@ from rich.table import Table
 
 from devstack import addresses, stack
 from devstack.errors import StackError, StackStopped
+from devstack.guardian import Ward, stop
 from devstack.launcher import try_lock
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_COMMAND_STOP: Final = "SIGTERM=18,SIGKILL=5"
+_COMMAND_SECONDS: Final = 18.0
 """A worker takes up to 15 s to finish its batch."""
+_COMMAND_STOP: Final = f"SIGTERM={_COMMAND_SECONDS},SIGKILL=5"
 
 
 class _Watch:
@@ -140,18 +143,24 @@ def _exec(options: argparse.Namespace, watch: _Watch) -> int:
             except StackStopped:
                 return _end(process, watch.signal or signal.SIGTERM)
             time.sleep(0.05)
-        return code if code >= 0 else 128 - code
+        return _code(code)
 
 
 def _end(process: "subprocess.Popen[bytes]", which: int) -> int:
-    """Pass the signal on and give the command its time. Ctrl-C on a terminal has reached it already."""
-    if not (which == signal.SIGINT and sys.stdin.isatty()):
-        process.send_signal(signal.SIGTERM if which == signal.SIGHUP else which)
-    try:
-        code = process.wait(timeout=20)
-    except subprocess.TimeoutExpired:
-        return 128 + which
-    return code if code >= 0 else 128 - code
+    """Pass the signal on, give the command its time, then end what it left behind."""
+    ward = Ward.of(process.pid, _COMMAND_STOP)
+    if which == signal.SIGINT and sys.stdin.isatty():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_COMMAND_SECONDS)  # Ctrl-C on a terminal has reached it already
+    else:
+        ward.steps[0] = (signal.SIGTERM if which == signal.SIGHUP else signal.Signals(which), _COMMAND_SECONDS)
+    stop([ward])
+    return _code(process.wait())
+
+
+def _code(returned: int) -> int:
+    """An exit code as a shell gives it: 128 and the signal's number for a process that a signal ended."""
+    return returned if returned >= 0 else 128 - returned
 
 
 def _command(options: argparse.Namespace) -> list[str]:

@@ -30,6 +30,11 @@ class Ward:
     steps: list[tuple[signal.Signals, float]]
     family: list[psutil.Process] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, pid: int, steps: str) -> "Ward":
+        """A ward by its pid and `SIGNAL=SECONDS,…`."""
+        return cls(psutil.Process(pid), [_step(text) for text in steps.split(",") if text])
+
     def is_alive(self) -> bool:
         """Whether the process itself still runs; a zombie does not."""
         return _is_alive(self.process)
@@ -51,8 +56,7 @@ class Orders:
             return
         pid, _, steps = rest.partition(" ")
         with contextlib.suppress(*_GONE):
-            ward = Ward(psutil.Process(int(pid)), [_step(text) for text in steps.split(",")])
-            (self.commands if kind == "command" else self.servers).append(ward)
+            (self.commands if kind == "command" else self.servers).append(Ward.of(int(pid), steps))
 
     def carry_out(self) -> None:
         """Say first that there is nothing to use any more (files), stop commands, then their servers, then delete folders."""
@@ -76,10 +80,11 @@ def stop(wards: list[Ward]) -> None:
         for ward, (which, _) in round_:
             _send(ward.process, which)
         _wait([ward.process for ward, _ in round_], max((patience for _, (_, patience) in round_), default=0.0))
-    left = [process for ward in alive for process in ward.family if _is_alive(process)]
-    for process in left:
-        _send(process, signal.SIGKILL)
-    _wait(left, 5)
+    for which, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0)):
+        left = [process for ward in alive for process in ward.family if _is_alive(process)]
+        for process in left:
+            _send(process, which)
+        _wait(left, patience)
 
 
 def _step(text: str) -> tuple[signal.Signals, float]:

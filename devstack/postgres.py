@@ -4,6 +4,7 @@ import asyncio
 import importlib.util
 import os
 import pwd
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -89,8 +90,11 @@ def _create(launcher: Launcher, initdb: list[str], data: Path, log: Path, user: 
 
 
 def _major(programs: Path) -> str:
-    answer = subprocess.run([programs / "postgres", "--version"], capture_output=True, text=True, check=True)
-    return answer.stdout.split()[2].split(".")[0]
+    answer = subprocess.run([programs / "postgres", "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"\d+", answer.stdout)
+    if found is None:
+        raise StackError(f"{programs}/postgres does not say its version: {answer.stderr.strip() or answer.stdout.strip()}")
+    return found[0]
 
 
 def _unprivileged_user() -> int | None:

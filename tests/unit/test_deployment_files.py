@@ -22,7 +22,7 @@ PINNED = re.compile(r"^[a-z0-9./-]+:\d+\.\d+[\w.-]*$")
 
 def test_compose_file_fits_its_schema() -> None:
     """Issue 3 §2, trap 40: the file is valid for the specification that docker compose implements."""
-    command = [BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", ROOT / "docker-compose.yml"]
+    command = [str(BIN / "check-jsonschema"), "--builtin-schema", "vendor.compose-spec", str(ROOT / "docker-compose.yml")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
