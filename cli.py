@@ -10,6 +10,7 @@ import typer
 from google.protobuf.json_format import MessageToDict
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from temporalio.service import RPCError
 
 import connections
@@ -61,7 +62,7 @@ def _print(schedule_id: str, described: dict[str, Any]) -> None:
     action = described["schedule"]["action"]["startWorkflow"]
     table = Table("schedule", schedule_id, show_header=True)
     table.add_row("state", "paused" if state.get("paused") else "running")
-    table.add_row("note", state.get("notes", ""))
+    table.add_row("note", Text(state.get("notes", "")))  # an operator's words are no markup
     table.add_row("starts", f"{action['workflowType']['name']} on task queue {action['taskQueue']['name']}, every minute (UTC)")
     table.add_row("overlap", described["schedule"]["policies"].get("overlapPolicy", "").rpartition("_")[2].lower())
     table.add_row("next runs", "\n".join(info.get("futureActionTimes", [])[:3]) or "none")

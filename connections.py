@@ -1,15 +1,21 @@
 """Connections as the settings describe them, for the worker and the command line alike."""
 
-from typing import Any
+import asyncio
+from typing import Any, Final
 
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
 from db import migrations
+from db.errors import DatabaseError
 from db.unit_of_work import Pool, UnitOfWork, open_pool
 from process import CannotStartError
 from publishing import KafkaOptions
 from settings import Settings
+
+CONNECT_TIMEOUT: Final = 10.0
+CLOSE_TIMEOUT: Final = 2.0
+"""Seconds that a server has to take a connection, or to let it go."""
 
 
 async def database(settings: Settings) -> Pool:
@@ -23,17 +29,40 @@ async def database(settings: Settings) -> Pool:
         command_timeout=settings.database_command_timeout,
         statement_cache_size=settings.database_statement_cache_size,
     )
+    try:
+        await _require_migrations(pool, settings.database_address)
+    except BaseException:
+        pool.terminate()
+        raise
+    return pool
+
+
+async def _require_migrations(pool: Pool, address: str) -> None:
     async with UnitOfWork(pool) as connection:
         missing = await migrations.missing(connection, migrations.known())
     if missing:
-        await pool.close()
-        raise CannotStartError(f"the database lacks migrations {', '.join(missing)}; apply them: {migrations.COMMAND}")
-    return pool
+        raise CannotStartError(
+            f"the database at {address} lacks migrations {', '.join(missing)}, or the role in DATABASE_URL may not see them "
+            f"(it must be booking_expiration_worker); apply them: {migrations.COMMAND}"
+        )
+
+
+async def close(pool: Pool) -> None:
+    """Close a pool politely; a server that does not say goodbye within the time limit is left without one."""
+    try:
+        async with asyncio.timeout(CLOSE_TIMEOUT):
+            await pool.close()
+    except (TimeoutError, DatabaseError):
+        pool.terminate()
 
 
 async def temporal(arguments: dict[str, Any]) -> Client:
     """A client by the given arguments of `settings.temporal()` (D21). Raises `RuntimeError` when the server cannot be reached."""
-    return await Client.connect(**arguments, data_converter=pydantic_data_converter)
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT):  # the SDK's own limit is 30 s
+            return await Client.connect(**arguments, data_converter=pydantic_data_converter)
+    except TimeoutError:
+        raise RuntimeError(f"no answer within {CONNECT_TIMEOUT:.0f} s") from None
 
 
 def kafka(settings: Settings) -> KafkaOptions:

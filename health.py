@@ -9,6 +9,9 @@ from aiohttp import web
 CHECK_TIMEOUT: Final = 3.0
 """Seconds a server may take to answer a check."""
 
+CLOSE_TIMEOUT: Final = 1.0
+"""Seconds that a client in the middle of a request may hold up a stop."""
+
 Check = Callable[[], Awaitable[str | None]]
 """None when all is well, else what is wrong."""
 
@@ -35,10 +38,15 @@ async def serve(
 
     app = web.Application()
     app.add_routes([web.get("/livez", livez), web.get("/readyz", readyz)])
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSE_TIMEOUT)
     await runner.setup()
     site = web.TCPSite(runner, host, port)
-    await site.start()
+    try:
+        await site.start()
+    except OSError as error:
+        await runner.cleanup()
+        advice = "choose another one: BOOKING_EXPIRATION_HTTP_PORT"
+        raise OSError(f"port {port} of {host}, for /livez and /readyz: {error.strerror}; {advice}") from error
     taken = runner.addresses[0][1]
     return runner, f"http://{host}:{taken}"
 

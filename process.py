@@ -5,9 +5,9 @@ import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from types import FrameType
+from typing import Any, Final, TypeVar
 
 import telemetry
 
@@ -16,6 +16,7 @@ T = TypeVar("T")
 EXIT_CANNOT_START: Final = 1
 EXIT_HUNG: Final = 70
 _RETRY_EVERY: Final = 1.0
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class CannotStartError(Exception):
@@ -33,18 +34,23 @@ def stop_on_signals(limit: float) -> asyncio.Event:
     """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
-    def stopping(number: signal.Signals) -> None:
-        for each in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(each)
+    def stopping(name: str) -> None:
+        telemetry.worker_stopping(name)
+        stop.set()
+
+    # Not the loop's own signal handlers: they need a loop that still turns, and the watchdog is for one that does not.
+    def received(number: int, _frame: FrameType | None) -> None:
+        for each in _SIGNALS:
             signal.signal(each, signal.SIG_DFL)
-        telemetry.worker_stopping(number.name)
+        # SIGALRM is the watchdog's own: it needs no thread, no lock and no log that somebody reads.
+        signal.setitimer(signal.ITIMER_REAL, limit + 1)
         watchdog = threading.Timer(limit, _end_hung_process, [limit])
         watchdog.daemon = True
         watchdog.start()
-        stop.set()
+        loop.call_soon_threadsafe(stopping, signal.Signals(number).name)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping, number)
+    for each in _SIGNALS:
+        signal.signal(each, received)
     return stop
 
 
@@ -61,7 +67,7 @@ class Patience:
     stop: asyncio.Event
 
     async def until(self, what: str, address: str, connect: Callable[[], Awaitable[T]], *, heals: type[Exception]) -> T:
-        """Call `connect` each second until it works. Only `heals` is worth waiting for.
+        """Call `connect` each second until it works. Only `heals`, or no answer at all, is worth waiting for.
 
         Raises `CannotStartError` with the address that was tried, `StoppedEarlyError` when a stop came first.
         """
@@ -69,13 +75,25 @@ class Patience:
         deadline = loop.time() + self.limit
         while True:
             try:
-                return await connect()
-            except heals as error:
-                if loop.time() >= deadline:
-                    raise CannotStartError(f"{what} at {address} cannot be reached, after {self.limit:.0f} s: {error}") from error
-                telemetry.worker_waiting(what, str(error))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_RETRY_EVERY):
-                    await self.stop.wait()
-            if self.stop.is_set():
-                raise StoppedEarlyError
+                return await self._unless_stopped(connect(), deadline - loop.time())
+            except (heals, TimeoutError) as error:
+                reason = str(error) or "no answer"
+                if loop.time() + _RETRY_EVERY >= deadline:
+                    message = f"{what} at {address} cannot be reached, after {self.limit:.0f} s: {reason}"
+                    raise CannotStartError(message) from error
+                telemetry.worker_waiting(what, reason)
+            await self._unless_stopped(asyncio.sleep(_RETRY_EVERY), self.limit)
+
+    async def _unless_stopped(self, work: Awaitable[T], seconds: float) -> T:
+        """What `work` returns; it is given up after `seconds`, with a `TimeoutError`, or at a stop."""
+        working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(self.stop.wait())
+        both: set[asyncio.Future[Any]] = {working, stopping}
+        try:
+            await asyncio.wait(both, timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
+            raise StoppedEarlyError if self.stop.is_set() else TimeoutError
+        finally:
+            for each in both:
+                each.cancel()
+            await asyncio.wait(both)

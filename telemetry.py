@@ -16,6 +16,7 @@
 | `worker_*`, `schedule_*`, `search_attributes_missing` | worker …, schedule … | info or warning | see below |
 
 Every line has `timestamp` (UTC), `level`, `event` and, inside a cycle, `run_id`: the correlation id (A1, O3). No personal data.
+A library's line also has `logger`: who speaks.
 """
 
 import logging
@@ -51,9 +52,11 @@ def configure(level: str = "INFO") -> None:
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last]
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
         )
     )
+    logging.captureWarnings(True)
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("booking-expiration").setLevel(level)
     # aiokafka repeats an unreachable broker several times a second; `broker_unavailable` says it once per attempt.

@@ -40,7 +40,7 @@ async def run(settings: Settings) -> None:
     async with AsyncExitStack() as opened:
         database = partial(connections.database, settings)
         pool = await patience.until("database", settings.database_address, database, heals=DatabaseUnavailableError)
-        opened.push_async_callback(pool.close)
+        opened.push_async_callback(connections.close, pool)
         client = await patience.until("Temporal", address, partial(connections.temporal, temporal), heals=RuntimeError)
         publisher = Publisher(connections.kafka(settings), topic=settings.topic)
         opened.push_async_callback(publisher.close)
@@ -107,7 +107,8 @@ def main() -> None:
     except StoppedEarlyError:
         telemetry.worker_stopped()
     except (CannotStartError, DatabaseError, RPCError, schedule.ScheduleConflictError, OSError) as error:
-        print(f"worker: {error}", file=sys.stderr)
+        where = f"Temporal at {configuration.temporal()['target_host']}: " if isinstance(error, RPCError) else ""
+        print(f"worker: {where}{error}", file=sys.stderr)
         raise SystemExit(EXIT_CANNOT_START) from None
 
 

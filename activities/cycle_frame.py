@@ -39,6 +39,6 @@ class CycleFrame:
         """Leave outcome and counts in `job_state` and in the log (A8, D24)."""
         result = closing.result
         counts = result.model_dump(mode="json", by_alias=True)
-        telemetry.cycle_completed(result.outcome, result.duration_ms, result.skipped_locked_count, counts, closing.failures)
         async with UnitOfWork(self._pool) as connection:
             await job_state.finished(connection, activity.info().workflow_run_id or "", result.outcome, counts)
+        telemetry.cycle_completed(result.outcome, result.duration_ms, result.skipped_locked_count, counts, closing.failures)

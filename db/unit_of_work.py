@@ -110,6 +110,9 @@ class UnitOfWork:
         if isinstance(reason, TimeoutError):
             await self._drop()
             return
+        if isinstance(reason, asyncpg.ReadOnlySQLTransactionError):
+            # After a failover only new connections find the new primary, and only they see a changed default.
+            await self._pool.expire_connections()
         try:
             await self._transaction.rollback()
         except _DRIVER_ERRORS:
