@@ -1,0 +1,184 @@
+"""The demo's play: seed, start the worker, trigger the catch-up, wait for the minute, check the sums."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from db.commands import By, command
+from db.unit_of_work import Pool, UnitOfWork, open_pool
+from devstack import addresses, demo_ending, demo_floor
+from devstack.demo_cycles import Cycles, Events, next_minute
+from devstack.demo_floor import Floor
+from devstack.demo_place import BATCH_SIZE, Place
+from devstack.demo_view import Screen
+from devstack.errors import StackError
+from devstack.launcher import tail
+from devstack.stack import Stack
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+_PAUSE: Final = 1.5
+"""Seconds between two triggered cycles, so that one can follow."""
+
+_HOLD_CYCLES: Final = 2
+_HOLD_SECONDS: Final = 12.0
+"""How long the manager keeps the row locked: the role's own time-outs would end it soon after (trap 24)."""
+
+_MOST_CYCLES: Final = 8
+_START: Final = 40.0
+"""Seconds that the worker gets to say that it is ready."""
+
+
+class Play:
+    """One performance. `right` says how it ended: None while it plays, then whether the sums are right."""
+
+    def __init__(self, place: Place, stack: Stack, console: Console) -> None:
+        self.place = place
+        self.log = stack.logs / "worker.log"
+        self.screen = Screen(console, Events(place.settings.topic))
+        self.cycles: Cycles
+        self.ending: demo_ending.Ending
+        self.right: bool | None = None
+        self._launcher = stack.launcher
+        self._worker: subprocess.Popen[bytes] | None = None
+
+    async def run(self, *, stay: bool, afterwards: Callable[["Play"], None] | None) -> None:
+        """The whole play. Raises `StackError` and what the clients raise."""
+        async with self._pools() as (crm, operator), asyncio.TaskGroup() as group:
+            floor = await self._open(crm, operator)
+            await self._start_worker()
+            events = self.screen.events.follow(self.place.kafka())
+            watching = [group.create_task(work) for work in (self.cycles.follow(), events, self._measure(operator))]
+            await self._catch_up(group, crm, floor)
+            await self._tick()
+            self.right = await self._check(operator, floor)
+            if afterwards:
+                await asyncio.to_thread(afterwards, self)
+            if stay:
+                await self._stay()
+            for task in watching:
+                task.cancel()
+
+    def stop(self) -> None:
+        """Leave the picture and let the worker finish what it has in hand, before its servers go."""
+        self.screen.end()
+        if self._worker and self._worker.poll() is None:
+            self._worker.terminate()
+            self._worker.wait(timeout=20)
+
+    @asynccontextmanager
+    async def _pools(self) -> AsyncIterator[tuple[Pool, Pool]]:
+        """The managers' connections and an operator's, who may read everything."""
+        async with AsyncExitStack() as opened:
+            pools = []
+            for name in (addresses.CRM, addresses.OPERATOR):
+                pools.append(await open_pool(self.place.url(name), size=2, application="demo"))
+                opened.callback(pools[-1].terminate)
+            yield pools[0], pools[1]
+
+    async def _open(self, crm: Pool, operator: Pool) -> Floor:
+        """Fill the floor and say where everything is."""
+        client = await self.place.temporal()
+        self.cycles = Cycles(client, self.place.settings.schedule_id, lambda: demo_floor.backlog(operator), self.screen.cycle)
+        floor = await demo_floor.seed(crm)
+        await demo_floor.make_poison(self.place.url(addresses.ADMIN), floor.poison)
+        self.screen.names = floor.names
+        self.screen.seeded = self.screen.now = await demo_floor.statuses(operator)
+        self.screen.backlog = await demo_floor.backlog(operator)
+        self.screen.begin()
+        ui = self.place.web_ui
+        self.screen.link("Web UI", f"{ui}/schedules/{self.place.settings.schedule_id}" if ui else "set TEMPORAL_UI_URL to see it")
+        self.screen.say(
+            f"{len(floor.names)} bookings of {', '.join(demo_floor.TENANTS)}; {self.screen.backlog} are overdue, "
+            f"{demo_floor.WATCHED} more become due one by one"
+        )
+        self.screen.say(f"The trigger of one booking refuses every change, as a bug would: {floor.names[floor.poison]} (poison)")
+        return floor
+
+    async def _start_worker(self) -> None:
+        self._worker = self._launcher.start(
+            [sys.executable, str(ROOT / "worker.py")], self.log, stop="SIGTERM=18,SIGKILL=5", env=self.place.addresses
+        )
+        deadline = asyncio.get_running_loop().time() + _START
+        while not (started := self._said("worker started")):
+            if asyncio.get_running_loop().time() > deadline:
+                raise StackError(f"the worker was not ready after {_START:.0f} seconds.\n{tail(self.log)}")
+            await asyncio.sleep(0.1)
+        self.screen.link("Worker", f"python worker.py, process {self._worker.pid}, readiness {started['web']}/readyz")
+
+    def _said(self, event: str) -> dict[str, str]:
+        """The worker's first log line of this kind, or nothing yet."""
+        for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
+            if f'"{event}"' in line:
+                said: dict[str, str] = json.loads(line)
+                return said
+        return {}
+
+    async def _catch_up(self, group: asyncio.TaskGroup, crm: Pool, floor: Floor) -> None:
+        """Trigger cycles until one had room left in its reserve batch (L3); a manager is in the way of the first ones."""
+        locked = asyncio.Event()
+        manager = group.create_task(self._extend(crm, floor, locked))
+        await locked.wait()
+        self.screen.say(f"Triggering the schedule now and then, {BATCH_SIZE} reserves per cycle, instead of waiting for minutes")
+        while (await self.cycles.another()).result.reserve_expired_count >= BATCH_SIZE or len(self.cycles.done) <= _HOLD_CYCLES:
+            if len(self.cycles.done) >= _HOLD_CYCLES:
+                await manager
+            if len(self.cycles.done) >= _MOST_CYCLES:
+                raise StackError(f"the overdue bookings are not worked off after {_MOST_CYCLES} cycles")
+            await asyncio.sleep(_PAUSE)
+
+    async def _extend(self, crm: Pool, floor: Floor, locked: asyncio.Event) -> None:
+        """A manager's Extend that is late to commit: the row is locked, so the worker skips it without waiting (A3, R3)."""
+        name = floor.names[floor.locked]
+        async with UnitOfWork(crm) as connection:
+            now = await connection.fetchval("SELECT clock_timestamp()")
+            by = By(actor="manager", action="Extend", at=now, request="demo")
+            await command(connection, floor.locked, lambda booking: booking.extend(now + timedelta(days=2), now), by)
+            self.screen.say(f"A manager extends the overdue {name} and has not committed yet: its row is locked")
+            locked.set()
+            until = asyncio.get_running_loop().time() + _HOLD_SECONDS
+            while not (done := len(self.cycles.done)) or (done < _HOLD_CYCLES and asyncio.get_running_loop().time() < until):
+                await connection.execute("SELECT 1")  # an idle transaction would be ended by the server
+                await asyncio.sleep(0.3)
+        self.screen.say(f"The manager commits: {name} has two more days, and no cycle will take it")
+
+    async def _tick(self) -> None:
+        """What became due meanwhile is taken by the schedule's own tick, on the full minute (L1)."""
+        tick = next_minute()
+        self.screen.say(f"The catch-up is done. Now hands off: the schedule itself fires at {tick:%H:%M:%S}")
+        while not (cycle := await self.cycles.next_after(len(self.cycles.done), patience=100)).on_the_minute:
+            continue
+        taken = cycle.result.reserve_expired_count + cycle.result.booking_expired_count
+        self.screen.say(f"The tick came and took the {taken} bookings that had become due while you watched")
+
+    async def _check(self, operator: Pool, floor: Floor) -> bool:
+        await self.screen.events.wait_for((await demo_floor.sums(operator, floor)).expired)
+        self.ending = demo_ending.Ending(
+            await demo_floor.sums(operator, floor), self.screen.events, self.cycles.done, set(floor.active)
+        )
+        self.screen.measured(await demo_floor.statuses(operator), await demo_floor.backlog(operator))
+        self.screen.end()
+        self.screen.show(self.ending.panel(), self.ending.lines())
+        return self.ending.right
+
+    async def _stay(self) -> None:
+        """Until Enter, or the end of standard input; cycles go on meanwhile and are told."""
+        around = demo_ending.look_around(self.place, self.cycles.done[-1])
+        self.screen.show("", [line for name, text in around for line in (f"{name}:", f"    {text}")])
+        self.screen.show("[bold]Everything stays up and goes on: press Enter to stop.[/bold]")
+        pressed = asyncio.Event()
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), pressed.set)
+        await pressed.wait()
+        sys.stdin.readline()
+
+    async def _measure(self, operator: Pool) -> None:
+        while True:
+            self.screen.measured(await demo_floor.statuses(operator), await demo_floor.backlog(operator))
+            await asyncio.sleep(0.5)
