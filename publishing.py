@@ -285,8 +285,10 @@ async def _attempt(producer: AIOKafkaProducer, wires: Wires, outcomes: Outcomes)
     futures: dict[int, asyncio.Future[Any]] = {}
     closed: KafkaError = ProducerClosed()
     try:
-        for index, wire in wires.items():
-            futures[index] = await producer.send(wire.topic, wire.value, wire.key, headers=wire.headers)
+        counts = {topic: len(await producer.partitions_for(topic)) for topic in {wire.topic for wire in wires.values()}}
+        for index, (topic, value, key, headers) in wires.items():
+            partition = kafka_producer.partition_of(key, counts[topic])
+            futures[index] = await producer.send(topic, value, key, partition, headers=headers)
         for future in futures.values():
             if not future.done():
                 await asyncio.wait((future,))  # not `await future`: a cancel would lose its outcome
