@@ -115,6 +115,10 @@ class World:
         }
         return {**os.environ, **ours, **settings}
 
+    def where(self, what: str) -> str:
+        """`host:port` of a server, by the name of its variable."""
+        return self.environment({})[what].rpartition("@")[2].partition("/")[0]
+
     async def launch(self, **settings: str) -> WorkerProcess:
         """Start a worker with other settings than this world's, and do not wait for anything."""
         name = f"worker-{uuid4()}"
