@@ -25,13 +25,15 @@ from devstack.errors import StackError
 from devstack.stack import running
 
 _UNIT = Path(__file__).parent / "unit"
+_ASKS_ONLY = ("collectonly", "help", "version", "markers", "showfixtures", "show_fixtures_per_test")
 _STACK = pytest.StashKey[contextlib.ExitStack]()
 Administrator: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start what is missing, unless this process is an xdist worker or no test can need it."""
-    if hasattr(config, "workerinput") or config.option.collectonly or _only_unit_tests(config):
+    asks_only = any(getattr(config.option, name, False) for name in _ASKS_ONLY)
+    if hasattr(config, "workerinput") or asks_only or _only_unit_tests(config):
         return
     stack = contextlib.ExitStack()
     try:
