@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from uuid import UUID, uuid4
 
 import asyncpg
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer
 
 from domain import events
 from domain.events import BookingExpired, Phase
@@ -57,12 +57,10 @@ async def states(admin: Admin) -> dict[str, int]:
 
 async def consume(servers: str, topic: str) -> list[Any]:
     """Everything the topic holds now, partition by partition, in order of offset."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=servers, enable_auto_commit=False, auto_offset_reset="earliest")
+    consumer = AIOKafkaConsumer(topic, bootstrap_servers=servers, enable_auto_commit=False, auto_offset_reset="earliest")
     await consumer.start()
     try:
-        partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
-        ends = await consumer.end_offsets(partitions)
-        consumer.assign(partitions)
+        ends = await consumer.end_offsets(consumer.assignment())
         found: list[Any] = []
         async with asyncio.timeout(20):
             while len(found) < sum(ends.values()):
