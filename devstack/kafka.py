@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
-import uuid
+import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,7 +69,8 @@ def _start_apache(launcher: Launcher, libs: Path, folder: Path, logs: Path, *, p
     properties.write_text(_PROPERTIES.format(host=ports.HOST, port=port, controller=ports.choose(), data=data))
     java = [kafka_jars.java(), *_JVM, "-cp", f"{libs}/*"]
     if not (data / "meta.properties").exists():
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # The first byte keeps the id from starting with "-", which the tool would take for an option.
+        cluster = urlsafe_b64encode(b"k" + secrets.token_bytes(15)).decode().rstrip("=")
         form = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
         launcher.run("Formatting Kafka's storage", form, log, seconds=60)
     process = launcher.start(
