@@ -146,6 +146,17 @@ class World:
             execution_timeout=EXECUTION_TIMEOUT,
         )
 
+    async def trigger(self) -> WorkflowHandle[Any, Any]:
+        """Let the schedule start a cycle now, as an operator does."""
+        handle = self.client.get_schedule_handle(self.name)
+        await handle.trigger()
+
+        async def started() -> Any:
+            return (await handle.describe()).info.recent_actions
+
+        action = (await soon(started, "a triggered cycle"))[-1].action
+        return self.client.get_workflow_handle(action.workflow_id, run_id=action.first_execution_run_id)
+
     async def result(self, batch_size: int = 200) -> dict[str, Any]:
         """Run one cycle to its end; its result as it stands in the Web UI."""
         answer: dict[str, Any] = await (await self.cycle(batch_size)).result()
