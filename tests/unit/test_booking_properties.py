@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -92,7 +92,10 @@ class BookingLife(RuleBasedStateMachine):
 
 def test_no_sequence_breaks_an_invariant() -> None:
     """A4, INV-BKG-5, INV-BKG-8: terminal stays terminal, versions have no gap, nothing expires before its time."""
-    run_state_machine_as_test(BookingLife, settings=settings(max_examples=150, stateful_step_count=25, deadline=None))
+    run_state_machine_as_test(
+        BookingLife,
+        settings=settings(max_examples=150, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]),
+    )
 
 
 @given(deadline=moments, as_of=moments, status=st.sampled_from(list(PHASE_OF)))
