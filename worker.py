@@ -85,6 +85,7 @@ async def _worker(settings: Settings, client: Client, pool: Pool, publisher: Pub
         ],
         workflow_runner=guarded_runner(),
         graceful_shutdown_timeout=GRACE,
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),  # how long a killed worker holds its cycle up
         max_heartbeat_throttle_interval=timedelta(seconds=1),  # how soon a cancel arrives (trap 9)
     )
 
