@@ -11,7 +11,7 @@ from db.errors import DatabaseError
 from db.unit_of_work import Pool, UnitOfWork, open_pool
 from process import CannotStartError
 from publishing import KafkaOptions
-from settings import Settings
+from settings import KafkaSettings, Settings
 
 CONNECT_TIMEOUT: Final = 10.0
 CLOSE_TIMEOUT: Final = 2.0
@@ -65,7 +65,7 @@ async def temporal(arguments: dict[str, Any]) -> Client:
         raise RuntimeError(f"no answer within {CONNECT_TIMEOUT:.0f} s") from None
 
 
-def kafka(settings: Settings) -> KafkaOptions:
+def kafka(settings: KafkaSettings, client_id: str = "booking-expiration") -> KafkaOptions:
     """How to reach the brokers; nothing is connected yet."""
     password = settings.kafka_sasl_password
     return KafkaOptions(
@@ -77,4 +77,5 @@ def kafka(settings: Settings) -> KafkaOptions:
         ssl_cafile=settings.kafka_ssl_cafile,
         ssl_certfile=settings.kafka_ssl_certfile,
         ssl_keyfile=settings.kafka_ssl_keyfile,
+        client_id=client_id,
     )

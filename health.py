@@ -17,12 +17,17 @@ Check = Callable[[], Awaitable[str | None]]
 
 
 async def serve(
-    host: str, port: int, *, required: Mapping[str, Check], optional: Mapping[str, Check]
+    host: str,
+    port: int,
+    *,
+    required: Mapping[str, Check],
+    optional: Mapping[str, Check],
+    variable: str = "BOOKING_EXPIRATION_HTTP_PORT",
 ) -> tuple[web.AppRunner, str]:
     """Serve both paths; returns the runner, whose `cleanup()` ends it, and the address that was taken.
 
     `/readyz` answers 503 when a required check fails. An optional one only makes it `degraded`: with Kafka down expiry goes
-    on (D13), and a roll-out must not wait for it. Raises `OSError` when the port is taken.
+    on (D13), and a roll-out must not wait for it. Raises `OSError` when the port is taken; `variable` names another one.
     """
 
     async def livez(_request: web.Request) -> web.Response:
@@ -45,7 +50,7 @@ async def serve(
         await site.start()
     except OSError as error:
         await runner.cleanup()
-        advice = "choose another one: BOOKING_EXPIRATION_HTTP_PORT"
+        advice = f"choose another one: {variable}"
         raise OSError(f"port {port} of {host}, for /livez and /readyz: {error.strerror}; {advice}") from error
     taken = runner.addresses[0][1]
     return runner, f"http://{host}:{taken}"

@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NoReturn, Self
+from typing import Annotated, Any, Final, Literal, NoReturn, Self, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import AfterValidator, AliasChoices, Field, SecretStr, ValidationError, model_validator
@@ -59,6 +59,8 @@ def _postgres(value: SecretStr) -> SecretStr:
     return value
 
 
+PostgresUrl = Annotated[SecretStr, AfterValidator(_postgres)]
+Hosts = Annotated[str, AfterValidator(_hosts), Field(min_length=1)]
 Seconds = Annotated[float, Field(gt=0, le=600)]
 Name = Annotated[str, Field(min_length=1)]
 ReadableFile = Annotated[str, AfterValidator(_file)]
@@ -69,8 +71,8 @@ def _plain(name: str) -> AliasChoices:
     return AliasChoices(name)
 
 
-class Settings(BaseSettings):
-    """Everything the worker and the command line can be told. Times in seconds, sizes in rows or bytes.
+class KafkaSettings(BaseSettings):
+    """How to reach the brokers, for any process of ours; each has a prefix of its own.
 
     An empty variable counts as not set, and white space around a value is dropped: compose files, charts and secrets that were
     read from a file bring both.
@@ -85,18 +87,7 @@ class Settings(BaseSettings):
         str_strip_whitespace=True,
     )
 
-    database_url: Annotated[SecretStr, AfterValidator(_postgres)] = Field(
-        validation_alias=_plain("DATABASE_URL"),
-        examples=["postgresql://booking_expiration_worker:secret@db.example:5432/crm?sslmode=verify-full"],
-        description="the worker's role; sslmode=verify-full&sslrootcert=… verifies the server (trap 30)",
-    )
-    database_pool_size: int = Field(4, ge=2, le=50, examples=[4])
-    database_statement_cache_size: int = Field(
-        100, ge=0, le=10_000, examples=[0], description="0 behind pgbouncer in transaction mode (trap 29)"
-    )
-    database_command_timeout: Seconds = Field(10, examples=[10])
-
-    kafka_bootstrap_servers: Annotated[str, AfterValidator(_hosts), Field(min_length=1)] = Field(
+    kafka_bootstrap_servers: Hosts = Field(
         validation_alias=_plain("KAFKA_BOOTSTRAP_SERVERS"), examples=["kafka-1.example:9092,kafka-2.example:9092"]
     )
     kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field("PLAINTEXT", examples=["SASL_SSL"])
@@ -107,20 +98,10 @@ class Settings(BaseSettings):
     kafka_ssl_certfile: ReadableFile | None = Field(None, examples=["/etc/ssl/certs/client.pem"])
     kafka_ssl_keyfile: ReadableFile | None = Field(None, examples=["/etc/ssl/private/client.key"])
 
-    task_queue: Name = Field("booking-expiration", examples=["booking-expiration"])
-    schedule_id: Name = Field("booking-expiration", examples=["booking-expiration"])
-    batch_size: int = Field(200, ge=1, le=1000, examples=[200], description="rows per phase and cycle (L3, I2)")
-    topic: str = Field("pin.crm.booking-expired.v1", pattern=r"^[A-Za-z0-9._-]{1,249}$", examples=["pin.crm.booking-expired.v1"])
-    http_host: Name = Field("127.0.0.1", examples=["0.0.0.0"])  # noqa: S104 # an example: what a container's probes need
-    http_port: int = Field(8000, ge=0, le=65535, examples=[8000], description="/livez and /readyz; 0 takes a free port")
-    startup_timeout: Seconds = Field(30, examples=[30], description="how long to wait for the database and Temporal at start")
-    shutdown_timeout: Seconds = Field(12, le=60, examples=[12], description="after SIGTERM; then the watchdog ends the process")
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", examples=["INFO"])
-
     @model_validator(mode="after")
     def _kafka_security_is_whole(self) -> Self:
         """Half a security setting is a mistake: better no start than a connection in the clear."""
-        protocol, name = self.kafka_security_protocol, f"{_PREFIX}KAFKA_"
+        protocol, name = self.kafka_security_protocol, f"{self.model_config['env_prefix']}KAFKA_"
         sasl = (self.kafka_sasl_username, self.kafka_sasl_password)
         files = (self.kafka_ssl_cafile, self.kafka_ssl_certfile, self.kafka_ssl_keyfile)
         if "SASL" in protocol and None in sasl:
@@ -133,6 +114,31 @@ class Settings(BaseSettings):
             raise ValueError(f"{name}SSL_KEYFILE needs {name}SSL_CERTFILE, the certificate that belongs to the key")
         return self
 
+
+class Settings(KafkaSettings):
+    """Everything the worker and the command line can be told. Times in seconds, sizes in rows or bytes."""
+
+    database_url: PostgresUrl = Field(
+        validation_alias=_plain("DATABASE_URL"),
+        examples=["postgresql://booking_expiration_worker:secret@db.example:5432/crm?sslmode=verify-full"],
+        description="the worker's role; sslmode=verify-full&sslrootcert=… verifies the server (trap 30)",
+    )
+    database_pool_size: int = Field(4, ge=2, le=50, examples=[4])
+    database_statement_cache_size: int = Field(
+        100, ge=0, le=10_000, examples=[0], description="0 behind pgbouncer in transaction mode (trap 29)"
+    )
+    database_command_timeout: Seconds = Field(10, examples=[10])
+
+    task_queue: Name = Field("booking-expiration", examples=["booking-expiration"])
+    schedule_id: Name = Field("booking-expiration", examples=["booking-expiration"])
+    batch_size: int = Field(200, ge=1, le=1000, examples=[200], description="rows per phase and cycle (L3, I2)")
+    topic: str = Field("pin.crm.booking-expired.v1", pattern=r"^[A-Za-z0-9._-]{1,249}$", examples=["pin.crm.booking-expired.v1"])
+    http_host: Name = Field("127.0.0.1", examples=["0.0.0.0"])  # noqa: S104 # an example: what a container's probes need
+    http_port: int = Field(8000, ge=0, le=65535, examples=[8000], description="/livez and /readyz; 0 takes a free port")
+    startup_timeout: Seconds = Field(30, examples=[30], description="how long to wait for the database and Temporal at start")
+    shutdown_timeout: Seconds = Field(12, le=60, examples=[12], description="after SIGTERM; then the watchdog ends the process")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", examples=["INFO"])
+
     @property
     def database_address(self) -> str:
         """Where the database is, without user and password: for messages."""
@@ -140,13 +146,22 @@ class Settings(BaseSettings):
         return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
+Model = TypeVar("Model", bound=BaseSettings)
+
+
 def load() -> Settings:
     """The settings of this process. Ends it with exit code 2 and one line per bad variable, which says what to do."""
-    mistyped = _mistyped(os.environ)
+    return load_model(Settings)
+
+
+def load_model(model: type[Model]) -> Model:
+    """The same for the settings of another process of ours."""
+    mistyped = _mistyped(os.environ, model)
     try:
-        loaded = Settings()
+        loaded = model()
     except ValidationError as error:
-        _refuse([*(_advice(detail) for detail in error.errors(include_input=False, include_url=False)), *mistyped])
+        details = error.errors(include_input=False, include_url=False)
+        _refuse([*sorted(_advice(detail, model) for detail in details), *mistyped])
     if mistyped:
         _refuse(mistyped)
     return loaded
@@ -162,28 +177,29 @@ def temporal() -> dict[str, Any]:
         _refuse([f"TEMPORAL_*: {what}; see `temporal config list`, for example TEMPORAL_ADDRESS=localhost:7233"])
 
 
-def _variable(name: str) -> str:
-    alias = Settings.model_fields[name].validation_alias
-    return str(alias.choices[0]) if isinstance(alias, AliasChoices) else _PREFIX + name.upper()
+def _variable(name: str, model: type[BaseSettings] = Settings) -> str:
+    alias = model.model_fields[name].validation_alias
+    return str(alias.choices[0]) if isinstance(alias, AliasChoices) else model.model_config["env_prefix"] + name.upper()
 
 
-def _mistyped(environment: Any) -> list[str]:
+def _mistyped(environment: Any, model: type[BaseSettings]) -> list[str]:
     """A line for each variable that looks like one of ours, misspelt: a setting that silently does nothing is worse."""
-    ours = {variable.removeprefix(_PREFIX): variable for variable in map(_variable, Settings.model_fields) if _PREFIX in variable}
+    prefix, variables = model.model_config["env_prefix"], [_variable(name, model) for name in model.model_fields]
+    ours = {variable.removeprefix(prefix): variable for variable in variables if prefix in variable}
     lines = []
-    for given in sorted(variable for variable in environment if variable.startswith(_PREFIX)):
-        word = given.removeprefix(_PREFIX)
+    for given in sorted(variable for variable in environment if variable.startswith(prefix)):
+        word = given.removeprefix(prefix)
         if word.upper() not in ours and (close := difflib.get_close_matches(word.upper(), ours, n=1, cutoff=0.85)):
             lines.append(f"{given}: there is no such setting; did you mean {ours[close[0]]}?")
     return lines
 
 
-def _advice(detail: ErrorDetails) -> str:
+def _advice(detail: ErrorDetails, model: type[BaseSettings]) -> str:
     what = "is not set" if detail["type"] == "missing" else detail["msg"].removeprefix("Value error, ")
     location = str(detail["loc"][0]).upper() if detail["loc"] else ""
-    for name, field in Settings.model_fields.items():
-        if location in (name.upper(), _variable(name)):
-            return f"{_variable(name)}: {what}; for example {(field.examples or [''])[0]}"
+    for name, field in model.model_fields.items():
+        if location in (name.upper(), _variable(name, model)):
+            return f"{_variable(name, model)}: {what}; for example {(field.examples or [''])[0]}"
     return f"{location}: {what}" if location else what
 
 
