@@ -72,8 +72,8 @@ class Database:
 def addresses() -> Mapping[str, str]:
     """Where the servers are, by the names of the variables."""
     found = names.given()
-    if missing := [name for name in (names.DATABASE, names.ADMIN, names.TEMPORAL, names.KAFKA) if name not in found]:
-        pytest.fail(f"this test needs {', '.join(missing)}: run it together with others than tests/unit, or by `make test`")
+    if missing := [name for name in (*names.ROLES, names.TEMPORAL, names.KAFKA) if name not in found]:
+        pytest.fail(f"this test needs {', '.join(missing)}: give them all, or give none and do not run tests/unit alone")
     return found
 
 
