@@ -8,6 +8,7 @@ servers stay up until Enter, so that one can look around. Exit codes: 0 the sums
 import argparse
 import asyncio
 import os
+import re
 import signal
 import sys
 import time
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from aiokafka.errors import KafkaError
+import asyncpg
 from rich.console import Console
 from temporalio.service import RPCError
 
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None, afterwards: Callable[[Play], No
     except StackStopped:
         print("demo: stopped; nothing is left behind", file=sys.stderr)
         return 128 + (watch.signal or signal.SIGTERM)
-    except (StackError, DatabaseError, RPCError, KafkaError, OSError) as error:
+    except (StackError, DatabaseError, asyncpg.PostgresError, RPCError, RuntimeError, OSError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     print(f"The demo took {time.monotonic() - began:.0f} seconds; nothing of it is left.\n{read_on()}")
@@ -72,11 +73,13 @@ def _run(watch: Watch, svg: Path | None, afterwards: Callable[[Play], None] | No
     console, brought = demo_view.console(), demo_place.parts()
     console.print(f"Starting {', '.join(brought) or 'on the given servers'} …", highlight=False)
     with (
-        stack.running(parts=brought, preferred_ports=sys.stdout.isatty(), watch=watch, say=console.print) as running,
+        stack.running(
+            parts=brought, preferred_ports=sys.stdout.isatty() or svg is not None, watch=watch, say=console.print
+        ) as running,
         demo_place.prepared(running.addresses, brought) as place,
     ):
         play = Play(place, running, console)
-        stay = sys.stdin.isatty() and not afterwards
+        stay = sys.stdin is not None and sys.stdin.isatty() and not afterwards
         try:
             asyncio.run(_until_over(play.run(stay=stay, afterwards=afterwards), watch, running))
         except StackStopped:
@@ -112,11 +115,12 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def _draw(play: Play, svg: Path) -> None:
-    paper = Console(record=True, width=118, height=48, file=StringIO(), force_terminal=True, legacy_windows=False)
+    paper = Console(record=True, width=104, height=48, file=StringIO(), force_terminal=True, legacy_windows=False)
     play.screen.console = paper
     paper.print(play.screen.picture())
     paper.print(play.ending.panel())
-    svg.write_text(paper.export_svg(title="make demo"), encoding="utf-8")
+    picture = paper.export_svg(title="make demo")
+    svg.write_text(re.sub(r"@font-face {.*?}", "", picture, flags=re.DOTALL), encoding="utf-8")  # loaded from elsewhere
 
 
 if __name__ == "__main__":

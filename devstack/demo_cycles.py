@@ -52,11 +52,11 @@ class Cycles:
         handle, seen = self.client.get_schedule_handle(self.schedule_id), set[str]()
         while True:
             info = (await handle.describe()).info
+            self.running = bool(info.running_actions)
             for ran in info.recent_actions:
                 if isinstance(ran.action, ScheduleActionExecutionStartWorkflow) and ran.action.workflow_id not in seen:
                     seen.add(ran.action.workflow_id)
                     await self._finish(ran, ran.action)
-            self.running = bool(info.running_actions)
             await asyncio.sleep(_POLL)
 
     async def another(self) -> Cycle:

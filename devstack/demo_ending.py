@@ -64,8 +64,7 @@ class Ending:
         refused = sum(cycle.result.poison_count for cycle in self.cycles)
         yield Check(
             sums.poison_is_due and sums.poison_times == refused == len(self.cycles),
-            f"Poison: refused in {refused} of {len(self.cycles)} cycles, still due, listed in crm.expiration_refusals; "
-            "held nobody else up",
+            f"Poison: refused in {refused} of {len(self.cycles)} cycles, still due, listed in crm.expiration_refusals",
         )
 
     def lines(self) -> list[str]:
@@ -94,12 +93,12 @@ def look_around(place: Place, last: Cycle) -> list[tuple[str, str]]:
     needed = [f"{name}={found[name]}" for name in (addresses.TEMPORAL, addresses.DATABASE, addresses.KAFKA)]
     needed += [f"BOOKING_EXPIRATION_SCHEDULE_ID={place.settings.schedule_id}"]
     command = Path(sys.executable).with_name("booking-expiration")
-    psql = which("psql") or binaries() / "psql"
+    psql = "psql" if which("psql") else _short(binaries() / "psql")
     return [
         *pages,
         ("For the next command", f"export {' '.join(needed)}"),
         ("The schedule, for operators", f"{_short(command)} schedule show"),
-        ("The poison", f"{_short(psql)} '{found[addresses.OPERATOR]}' -c 'TABLE crm.expiration_refusals'"),
+        ("The poison", f"{psql} '{found[addresses.OPERATOR]}' -c 'TABLE crm.expiration_refusals'"),
     ]
 
 
@@ -108,6 +107,5 @@ def read_on() -> str:
     return "Read on: README.md, docs/lifecycle.md, runbooks/. Run it yourself: `make stack`, and `make worker` beside it."
 
 
-def _short(path: str | Path) -> Path:
-    path = Path(path)
+def _short(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

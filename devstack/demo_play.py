@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +31,8 @@ _HOLD_CYCLES: Final = 2
 _HOLD_SECONDS: Final = 12.0
 """How long the manager keeps the row locked: the role's own time-outs would end it soon after (trap 24)."""
 
+_STOP: Final = 20.0
+_NOTE_EVERY: Final = 10.0
 _MOST_CYCLES: Final = 8
 _START: Final = 40.0
 """Seconds that the worker gets to say that it is ready."""
@@ -71,7 +73,8 @@ class Play:
         self.screen.end()
         if self._worker and self._worker.poll() is None:
             self._worker.terminate()
-            self._worker.wait(timeout=20)
+            if self._worker.wait(timeout=_STOP):
+                raise StackError(f"the worker ended with exit code {self._worker.returncode}.\n{tail(self.log)}")
 
     @asynccontextmanager
     async def _pools(self) -> AsyncIterator[tuple[Pool, Pool]]:
@@ -95,11 +98,9 @@ class Play:
         self.screen.begin()
         ui = self.place.web_ui
         self.screen.link("Web UI", f"{ui}/schedules/{self.place.settings.schedule_id}" if ui else "set TEMPORAL_UI_URL to see it")
-        self.screen.say(
-            f"{len(floor.names)} bookings of {', '.join(demo_floor.TENANTS)}; {self.screen.backlog} are overdue, "
-            f"{demo_floor.WATCHED} more become due one by one"
-        )
-        self.screen.say(f"The trigger of one booking refuses every change, as a bug would: {floor.names[floor.poison]} (poison)")
+        self.screen.link("Floor", f"{len(floor.names)} bookings of {', '.join(demo_floor.TENANTS)}")
+        self.screen.say(f"{self.screen.backlog} bookings are overdue, {demo_floor.WATCHED} more become due one by one")
+        self.screen.say(f"Poison: {floor.names[floor.poison]} refuses any change, as a bug would")
         return floor
 
     async def _start_worker(self) -> None:
@@ -111,7 +112,7 @@ class Play:
             if asyncio.get_running_loop().time() > deadline:
                 raise StackError(f"the worker was not ready after {_START:.0f} seconds.\n{tail(self.log)}")
             await asyncio.sleep(0.1)
-        self.screen.link("Worker", f"python worker.py, process {self._worker.pid}, readiness {started['web']}/readyz")
+        self.screen.link("Worker", f"python worker.py, {started['web']}/readyz")
 
     def _said(self, event: str) -> dict[str, str]:
         """The worker's first log line of this kind, or nothing yet."""
@@ -126,7 +127,7 @@ class Play:
         locked = asyncio.Event()
         manager = group.create_task(self._extend(crm, floor, locked))
         await locked.wait()
-        self.screen.say(f"Triggering the schedule now and then, {BATCH_SIZE} reserves per cycle, instead of waiting for minutes")
+        self.screen.say(f"Triggering cycles instead of waiting: each takes {BATCH_SIZE} of a phase at most")
         while (await self.cycles.another()).result.reserve_expired_count >= BATCH_SIZE or len(self.cycles.done) <= _HOLD_CYCLES:
             if len(self.cycles.done) >= _HOLD_CYCLES:
                 await manager
@@ -141,22 +142,32 @@ class Play:
             now = await connection.fetchval("SELECT clock_timestamp()")
             by = By(actor="manager", action="Extend", at=now, request="demo")
             await command(connection, floor.locked, lambda booking: booking.extend(now + timedelta(days=2), now), by)
-            self.screen.say(f"A manager extends the overdue {name} and has not committed yet: its row is locked")
+            self.screen.say(f"Locked: a manager is extending {name}, and has not committed yet")
             locked.set()
             until = asyncio.get_running_loop().time() + _HOLD_SECONDS
             while not (done := len(self.cycles.done)) or (done < _HOLD_CYCLES and asyncio.get_running_loop().time() < until):
                 await connection.execute("SELECT 1")  # an idle transaction would be ended by the server
                 await asyncio.sleep(0.3)
-        self.screen.say(f"The manager commits: {name} has two more days, and no cycle will take it")
+        self.screen.say(f"The manager commits: {name} has two more days")
 
     async def _tick(self) -> None:
         """What became due meanwhile is taken by the schedule's own tick, on the full minute (L1)."""
         tick = next_minute()
-        self.screen.say(f"The catch-up is done. Now hands off: the schedule itself fires at {tick:%H:%M:%S}")
-        while not (cycle := await self.cycles.next_after(len(self.cycles.done), patience=100)).on_the_minute:
-            continue
+        self.screen.say(f"Caught up. More become due; the schedule itself fires at {tick:%H:%M:%S}")
+        telling = asyncio.create_task(self._tell_waiting())
+        try:
+            while not (cycle := await self.cycles.next_after(len(self.cycles.done), patience=100)).on_the_minute:
+                continue
+        finally:
+            telling.cancel()
         taken = cycle.result.reserve_expired_count + cycle.result.booking_expired_count
-        self.screen.say(f"The tick came and took the {taken} bookings that had become due while you watched")
+        self.screen.say(f"The tick came and took the {taken} bookings that had become due meanwhile")
+
+    async def _tell_waiting(self) -> None:
+        while True:
+            await asyncio.sleep(_NOTE_EVERY)
+            left = (next_minute() - datetime.now(UTC)).seconds
+            self.screen.note(f"{self.screen.backlog} bookings are due by now; the tick comes in {left} s")
 
     async def _check(self, operator: Pool, floor: Floor) -> bool:
         await self.screen.events.wait_for((await demo_floor.sums(operator, floor)).expired)

@@ -29,9 +29,16 @@ _SHORT: Final = {
     Status.CANCELLED: "Cancelled",
     Status.COMPLETED: "Completed",
 }
-_PLAIN_ROW: Final = "{:>3}  {:<8}  {:<13} {:>8} {:>8} {:>7} {:>7} {:>10} {:>8} {:>6}  {}"
-_OTHER_LINES: Final = 31
-"""What the picture needs besides the lines of events."""
+_PLAIN_ROW: Final = "  {:>2}  {:<8}  {:<13}  {:>7}  {:>7}  {:>6}  {:>6}  {:>9}  {:>7}  {:>4}  {}"
+_PLAIN_TITLES: Final = (
+    "#", "at (UTC)", "started", "Reserve", "Booking", "locked", "poison", "published", "backlog", "ms", "outcome",
+)  # fmt: skip
+_OTHER_LINES: Final = 25
+"""What the picture needs besides the lines of cycles and events."""
+
+_WIDE: Final = 92
+_FLOOR_LINES: Final = 7
+_MOST_EVENTS: Final = 8
 
 
 @dataclass(slots=True)
@@ -49,6 +56,7 @@ class Screen:
     story: list[tuple[datetime, str]] = field(default_factory=list)
     waiting: Callable[[], str] = lambda: ""
     live: Live | None = None
+    _titled: bool = False
     _told: int = 0
     _last: int = 0
 
@@ -62,11 +70,17 @@ class Screen:
         """Leave the picture as it is; from here on lines follow below it."""
         if self.live:
             self.live.stop()
+            self._told = self._last = len(self.events.arrived)
         self.live = None
 
     def say(self, text: str) -> None:
         """One line of the story."""
         self.story.append((datetime.now(UTC), text))
+        if not self.live:
+            self._line(text)
+
+    def note(self, text: str) -> None:
+        """What the picture shows anyway, for those who see lines."""
         if not self.live:
             self._line(text)
 
@@ -81,8 +95,9 @@ class Screen:
         self.cycles.append(cycle)
         if self.live:
             return
-        if len(self.cycles) == 1:
-            self._line(_PLAIN_ROW.format(*(title.replace("\n", " ") for title in _TITLES)))
+        if not self._titled:
+            self._line(_PLAIN_ROW.format(*_PLAIN_TITLES))
+            self._titled = True
         self._line(_PLAIN_ROW.format(*_cells(len(self.cycles), cycle)))
 
     def measured(self, now: Counter[str], backlog: int) -> None:
@@ -106,8 +121,12 @@ class Screen:
             self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def picture(self) -> RenderableType:
-        """The whole picture."""
-        return Group(self._head(), self._floor(), self._cycles(), self._events(), self._story())
+        """The whole picture; a low terminal gets it without the table of statuses, and with fewer events."""
+        room = self.console.height - _OTHER_LINES - len(self.cycles)
+        floor = [self._floor(), ""] if room > 0 else []
+        room += 0 if floor else _FLOOR_LINES
+        events = self._events(min(max(room, 1), _MOST_EVENTS))
+        return Group(self._head(), *floor, self._cycles(), events, self._story())
 
     def _line(self, text: str) -> None:
         self.console.print(f"{datetime.now(UTC):%H:%M:%S}  {text}", markup=False, highlight=False, soft_wrap=True)
@@ -117,13 +136,15 @@ class Screen:
 
     def _head(self) -> RenderableType:
         grid = Table.grid(padding=(0, 2))
+        grid.add_column()
+        grid.add_column(overflow="fold")
         for name, target in self.links.items():
-            link = f"[link={target}]{target}[/link]" if target.startswith("http") else escape(target)
-            grid.add_row(f"[bold]{name}[/bold]", f"[green]{link}[/green]" if name == "Web UI" else link)
-        return Panel(grid, title="[bold]booking-expiration[/bold]: whose timer runs out is released", title_align="left")
+            text = escape(target)
+            grid.add_row(f"[bold]{name}[/bold]", f"[green][link={target}]{text}[/link][/green]" if name == "Web UI" else text)
+        return Group("[bold reverse] booking-expiration [/] releases bookings whose timer ran out, every minute", "", grid, "")
 
     def _floor(self) -> RenderableType:
-        table = Table(box=box.SIMPLE_HEAD, title="Bookings by status", title_justify="left", pad_edge=False)
+        table = _table("Bookings by status")
         table.add_column("")
         for status, short in _SHORT.items():
             table.add_column(short, justify="right", style=None if status in PHASE_OF else "dim")
@@ -135,21 +156,24 @@ class Screen:
         waiting = f"[yellow]{self.backlog}[/yellow]" if self.backlog else "0"
         left = (next_minute() - datetime.now(UTC)).seconds
         caption = f"due and not expired yet: {waiting}   next tick {next_minute():%H:%M:%S} in {left:2} s   {self.waiting()}"
-        table = Table(box=box.SIMPLE_HEAD, title="Cycles", title_justify="left", caption=caption, caption_justify="left")
-        table.pad_edge = False
+        table = _table("Cycles", caption, padding=int(self.console.width >= _WIDE))
         for title in _TITLES:
-            table.add_column(title, justify="left" if title in ("At (UTC)", "Started", "Outcome") else "right")
+            words = title in _WORDS
+            table.add_column(title, justify="left" if words else "right", no_wrap=title != _WORDS[1])
         for number, cycle in enumerate(self.cycles, 1):
             cells = _cells(number, cycle)
             cells[2] = f"[bold yellow]{cells[2]}[/bold yellow]" if cycle.on_the_minute else cells[2]
+            cells[5], cells[6] = _warned(cells[5], "yellow"), _warned(cells[6], "red")
             cells[-1] = f"[green]{cells[-1]}[/green]"
             table.add_row(*cells)
         return table
 
-    def _events(self) -> RenderableType:
-        count, lines = self.events.by_phase, max(3, self.console.height - _OTHER_LINES - len(self.cycles))
+    def _events(self, lines: int) -> RenderableType:
+        count = self.events.by_phase
         grid = Table.grid(padding=(0, 2))
-        for event in self.events.arrived[-min(lines, 8) :]:
+        for _ in range(4):
+            grid.add_column(no_wrap=True)
+        for event in self.events.arrived[-lines:]:
             where = f"[dim]partition {event.partition} offset {event.offset:>3}[/dim]"
             style = _STYLES[event.phase]
             name = escape(str(self.names.get(event.booking_id, event.booking_id)))
@@ -163,14 +187,16 @@ class Screen:
         )
 
     def _story(self) -> RenderableType:
-        return Group(
-            *(Text(f"{at:%H:%M:%S}  {text}", style="bold" if new else "dim") for at, text, new in _latest(self.story, 5))
-        )
+        lines = [Text(f"{at:%H:%M:%S}  {text}", style="dim", overflow="ellipsis", no_wrap=True) for at, text in self.story[-5:]]
+        if lines:
+            lines[-1].style = "bold"
+        return Group(*lines)
 
 
+_WORDS: Final = ("At\n(UTC)", "Started", "Outcome")
 _TITLES: Final = (
-    "#", "At (UTC)", "Started", "Reserve\nexpired", "Booking\nexpired", "Skipped\nlocked", "Poison", "Published",
-    "Backlog\nafter", "ms", "Outcome",
+    "#", *_WORDS[:2], "Reserve\nexpired", "Booking\nexpired", "Locked,\nskipped", "Poison", "Pub-\nlished", "Due\nafter", "ms",
+    _WORDS[2],
 )  # fmt: skip
 
 
@@ -195,10 +221,15 @@ def _changed(now: int, before: int) -> str:
     return str(now) if now == before else f"[bold]{now}[/bold]"
 
 
-def _latest(story: list[tuple[datetime, str]], count: int) -> list[tuple[datetime, str, bool]]:
-    return [
-        (at, text, number == 1) for number, (at, text) in zip(range(min(count, len(story)), 0, -1), story[-count:], strict=True)
-    ]
+def _warned(count: str, style: str) -> str:
+    return count if count == "0" else f"[{style}]{count}[/{style}]"
+
+
+def _table(title: str, caption: str | None = None, padding: int = 1) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True, padding=(0, padding))
+    table.title, table.title_justify, table.title_style = title, "left", "bold"
+    table.caption, table.caption_justify, table.caption_style = caption, "left", ""
+    return table
 
 
 def console() -> Console:
