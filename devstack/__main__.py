@@ -14,7 +14,6 @@ from types import FrameType
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 
 from devstack import addresses, stack
 from devstack.errors import StackError, StackStopped
@@ -175,20 +174,15 @@ def _say(text: str) -> None:
 
 
 def _show(found: Mapping[str, str], seconds: float, folder: Path) -> None:
-    """The addresses: a table for a person, plain NAME=value lines otherwise."""
-    ui = found.get(addresses.TEMPORAL_UI)
-    if not sys.stdout.isatty():
-        print(f"Ready after {seconds:.1f} s. Data and logs: {folder}")
-        print("\n".join(f"{name}={value}" for name, value in sorted(found.items())), flush=True)
-        return
-    table = Table("Variable", "Address", title=f"Ready after {seconds:.1f} s", title_justify="left")
+    """The Web UI's link and every address, one a line and whole, so that they can be copied."""
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"Ready after {seconds:.1f} s. Data and logs: {folder}", markup=False)
+    if ui := found.get(addresses.TEMPORAL_UI):
+        console.print(f"Web UI: {ui}", markup=False, style="bold green")
     for name, value in sorted(found.items()):
-        table.add_row(name, value, style="bold green" if value == ui else None)
-    console = Console()
-    console.print(table)
-    if ui:
-        console.print(f"Web UI: [link={ui}]{ui}[/link]")
-    console.print(f"Data and logs: {folder}\nNext: `make worker` in another terminal. Ctrl-C stops everything.")
+        console.print(f"{name}={value}", markup=False)
+    if console.is_terminal:
+        console.print("Next: `make worker` in another terminal. Ctrl-C stops everything.", markup=False, style="bold")
 
 
 if __name__ == "__main__":
