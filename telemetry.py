@@ -41,7 +41,7 @@ def configure(level: str = "INFO") -> None:
         _readable_first,
     ]
     last: list[Any] = (
-        [structlog.dev.ConsoleRenderer()] if sys.stdout.isatty() else [structlog.processors.JSONRenderer(default=str)]
+        [_harmless, structlog.dev.ConsoleRenderer()] if sys.stdout.isatty() else [structlog.processors.JSONRenderer(default=str)]
     )
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -69,6 +69,15 @@ def _readable_first(_logger: Any, _name: str, event: structlog.typing.EventDict)
     """When, how bad and what, at the start of every line."""
     first = ("timestamp", "level", "event")
     return {**{key: event[key] for key in first if key in event}, **event}
+
+
+def _harmless(_logger: Any, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """No escape sequence in data reaches a terminal; a stack trace keeps its lines. JSON needs none of this."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            kept = "\n" if key == "exception" else ""
+            event[key] = "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in value)
+    return event
 
 
 def temporal_runtime() -> Runtime:

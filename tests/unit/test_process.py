@@ -1,0 +1,128 @@
+"""The life of a process: signals and the watchdog in a process of their own, patience at the start (issue 3, 8)."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import process
+from process import EXIT_HUNG, CannotStartError, Patience, StoppedEarlyError
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SCRIPT = """
+import asyncio, sys, time
+import process, telemetry
+
+async def main():
+    stop = process.stop_on_signals(0.3)
+    print("ready", file=sys.stderr, flush=True)
+    {body}
+
+telemetry.configure()
+asyncio.run(main())
+"""
+
+
+def _end(body: str, *signals: signal.Signals) -> tuple[int, float]:
+    """Exit code and seconds of a process that does this, is sent these signals, and has an output that nobody reads."""
+    command = [sys.executable, "-c", SCRIPT.format(body=body)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr
+        assert running.stderr.readline() == "ready\n"
+        began = time.monotonic()
+        for each in signals:
+            running.send_signal(each)
+            time.sleep(0.05)  # two signals at once could arrive as one
+        code = running.wait(20)
+        return code, time.monotonic() - began
+
+
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_sets_the_event(which: signal.Signals) -> None:
+    """L5: both signals ask for the same end, with exit code 0."""
+    code, seconds = _end("await stop.wait()", which)
+    assert code == 0
+    assert seconds < 0.3
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["await stop.wait(); await asyncio.sleep(60)", "await stop.wait(); time.sleep(60)", "time.sleep(60)", "while True: pass"],
+    ids=["waits", "blocks after the stop", "blocks before the stop", "spins"],
+)
+def test_the_watchdog_ends_what_hangs(body: str) -> None:
+    """Trap 12: whether the loop turns, sleeps or spins, the process ends in time, with the watchdog's exit code."""
+    code, seconds = _end(body, signal.SIGTERM)
+    assert code == EXIT_HUNG
+    assert 0.25 < seconds < 2
+
+
+def test_the_watchdog_needs_nobody_to_read_the_log() -> None:
+    """Trap 12: with an output that is full and never read, logging blocks; a second after its limit the kernel ends it."""
+    code, seconds = _end("print('x' * 10_000_000)", signal.SIGTERM)
+    assert code == -signal.SIGALRM
+    assert 1 < seconds < 3
+
+
+def test_a_second_signal_ends_it_at_once() -> None:
+    """Issue 3, 8: the second signal has its default effect."""
+    code, seconds = _end("await stop.wait(); time.sleep(60)", signal.SIGTERM, signal.SIGTERM)
+    assert code == -signal.SIGTERM
+    assert seconds < 0.3
+
+
+class _Server:
+    """Refuses `refusals` connections, then takes one; or says nothing at all."""
+
+    def __init__(self, refusals: int = 0, *, silent: bool = False) -> None:
+        self.refusals = refusals
+        self.silent = silent
+
+    async def connect(self) -> str:
+        if self.silent:
+            await asyncio.Event().wait()
+        self.refusals -= 1
+        if self.refusals >= 0:
+            raise ConnectionError("refused")
+        return "connected"
+
+
+async def _until(server: _Server, limit: float, stop: asyncio.Event | None = None, heals: type[Exception] = OSError) -> Any:
+    patience = Patience(limit, stop or asyncio.Event())
+    return await patience.until("server", "db:5432", server.connect, heals=heals)
+
+
+async def test_what_heals_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 3, 8: a server that comes late is found."""
+    monkeypatch.setattr(process, "_RETRY_EVERY", 0.01)
+    assert await _until(_Server(3), 5) == "connected"
+
+
+@pytest.mark.parametrize(("server", "reason"), [(_Server(10**6), "refused"), (_Server(silent=True), "no answer")])
+async def test_the_waiting_is_bounded(monkeypatch: pytest.MonkeyPatch, server: _Server, reason: str) -> None:
+    """Issue 3, 8: after the limit the address and the last reason are said, however the server fails."""
+    monkeypatch.setattr(process, "_RETRY_EVERY", 0.01)
+    began = time.monotonic()
+    with pytest.raises(CannotStartError, match=f"server at db:5432 cannot be reached, after 0 s: {reason}"):
+        await _until(server, 0.2)
+    assert time.monotonic() - began < 1
+
+
+async def test_what_does_not_heal_is_not_waited_for() -> None:
+    """R4: an error that waiting cannot change ends the start at once."""
+    with pytest.raises(ConnectionError):
+        await _until(_Server(1), 5, heals=LookupError)
+
+
+@pytest.mark.parametrize("server", [_Server(10**6), _Server(silent=True)], ids=["refuses", "silent"])
+async def test_a_stop_ends_the_waiting(server: _Server) -> None:
+    """L5: a stop during the waiting is a stop, not a failure."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.05, stop.set)
+    with pytest.raises(StoppedEarlyError):
+        await _until(server, 30, stop)

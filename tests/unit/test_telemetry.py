@@ -1,0 +1,152 @@
+"""What the worker says about itself: one JSON object a line, whatever the data holds, with the fields of the table (O1)."""
+
+import asyncio
+import inspect
+import io
+import json
+import logging
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+import structlog
+
+import telemetry
+
+ID = UUID("0190a0b0-0000-7000-8000-000000000001")
+NASTY = 'a "quoted" \x1b[31mred\x1b[0m\r\nsecond line\u2028\x00\udc80{"event": "forged"}'
+Lines = Callable[[], list[dict[str, Any]]]
+
+SAMPLES: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "cycle_started": ([datetime(2026, 3, 1, tzinfo=UTC), 1, 2], {}),
+    "batch_selected": (["Reserve", 3], {}),
+    "booking_expired": ([ID, ID, "Reserve", ID], {}),
+    "item_failed": ([ID, "Reserve", NASTY], {}),
+    "batch_committed": (["Reserve", 3, 1, 1], {}),
+    "batch_repeated": (["Reserve", 3], {}),
+    "records_published": ([3], {}),
+    "record_parked": ([ID, ID, NASTY], {}),
+    "broker_unavailable": ([NASTY], {}),
+    "step_failed": (["open_cycle", NASTY], {"retryable": True}),
+    "cycle_completed": (["completed", 12, 0, {"PoisonCount": 0}, [NASTY]], {}),
+}
+
+
+class Terminal(io.StringIO):
+    """An output that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """Yes."""
+        return True
+
+
+@pytest.fixture
+def logging_restored() -> Iterator[None]:
+    """Logging is after the test as it was before it."""
+    root, quiet = logging.getLogger(), ("booking-expiration", "aiokafka", "temporalio.activity")
+    before, levels = (root.level, root.handlers[:]), {name: logging.getLogger(name).level for name in quiet}
+    yield
+    logging.captureWarnings(False)
+    structlog.reset_defaults()
+    root.setLevel(before[0])
+    root.handlers[:] = before[1]
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+
+
+@pytest.fixture
+def lines(logging_restored: None, monkeypatch: pytest.MonkeyPatch) -> Lines:
+    """The log so far, each line as an object."""
+    del logging_restored
+    monkeypatch.setattr(sys, "stdout", output := io.StringIO())
+    telemetry.configure("DEBUG")
+    return lambda: [json.loads(line) for line in output.getvalue().splitlines()]
+
+
+def _documented() -> dict[str, tuple[str, str, set[str]]]:
+    """The table in the module's docstring: moment → event, level, fields."""
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", telemetry.__doc__ or "", re.MULTILINE)
+    return {
+        name: (event.strip(), level.split(",")[0].strip(), set(fields.strip().split(", "))) for name, event, level, fields in rows
+    }
+
+
+@pytest.mark.parametrize("moment", SAMPLES)
+def test_o1_each_moment_is_one_line_with_its_fields(lines: Lines, moment: str) -> None:
+    """O1: event, level and fields are those of the table, also with a line break or an escape sequence in the data."""
+    arguments, keywords = SAMPLES[moment]
+    getattr(telemetry, moment)(*arguments, **keywords)
+    [line] = lines()
+    event, level, fields = _documented()[moment]
+    assert (line["event"], line["level"]) == (event, level)
+    assert line.keys() - {"timestamp", "event", "level"} == fields
+    assert datetime.fromisoformat(line["timestamp"]).utcoffset() is not None
+
+
+def test_the_table_names_every_moment() -> None:
+    """Layout: the table of names is complete: what is not in it begins as its last row says."""
+    others = ("_", "worker_", "schedule_", "search_attributes_", "configure", "temporal_runtime", "bind_run")
+    moments = [name for name, _ in inspect.getmembers(telemetry, inspect.isfunction) if not name.startswith(others)]
+    assert set(moments) == _documented().keys() == SAMPLES.keys()
+
+
+def test_data_comes_back_as_it_was(lines: Lines) -> None:
+    """O1: what escaping changes on the line, reading it changes back."""
+    telemetry.item_failed(ID, "Reserve", NASTY)
+    assert lines()[0]["exception"] == NASTY
+
+
+def test_libraries_speak_in_the_same_shape(lines: Lines) -> None:
+    """O1: a library's warning, its stack trace and a warning of Python are one JSON object each, with the logger's name."""
+    error = RuntimeError(NASTY)
+    logging.getLogger("library").error("it went wrong with %s", NASTY, exc_info=error)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+    logging.getLogger("library").info("chatter")
+    failed, warned = lines()
+    assert (failed["logger"], failed["level"], "RuntimeError" in failed["exception"]) == ("library", "error", True)
+    assert (warned["logger"], warned["level"], "DeprecationWarning: old" in warned["event"]) == ("py.warnings", "warning", True)
+
+
+async def test_o3_the_run_id_stays_with_its_task(lines: Lines) -> None:
+    """O3: every line of a task carries its own job run id, and no line of another."""
+
+    async def step(run_id: str) -> None:
+        telemetry.bind_run(run_id)
+        await asyncio.sleep(0)
+        telemetry.batch_selected(run_id, 1)
+
+    await asyncio.gather(asyncio.create_task(step("run-1")), asyncio.create_task(step("run-2")))
+    telemetry.worker_stopped()
+    *both, last = lines()
+    assert [(line["run_id"], line["phase"]) for line in both] == [("run-1", "run-1"), ("run-2", "run-2")]
+    assert "run_id" not in last
+
+
+@pytest.mark.usefixtures("logging_restored")
+def test_the_level_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings: with WARNING only what needs attention is said."""
+    monkeypatch.setattr(sys, "stdout", output := io.StringIO())
+    telemetry.configure("WARNING")
+    telemetry.worker_stopped()
+    telemetry.broker_unavailable("down")
+    assert [json.loads(line)["event"] for line in output.getvalue().splitlines()] == ["broker unavailable"]
+
+
+@pytest.mark.usefixtures("logging_restored")
+def test_a_terminal_gets_readable_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 3, 8: readable lines on a terminal, and no escape sequence or line break that comes from data."""
+    monkeypatch.setattr(sys, "stdout", output := Terminal())
+    telemetry.configure()
+    telemetry.broker_unavailable(NASTY)
+    telemetry.item_failed(ID, "Reserve", "\x1b[2Jgone")
+    said = output.getvalue()
+    assert ("broker unavailable" in said, said.startswith("{")) == (True, False)
+    assert [word for word in ("\x1b[31m" + "red", "\x1b[2J", "\r", "\u2028", "\x00") if word in said] == []
+    assert "forged" in said.splitlines()[0]
