@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,19 +123,13 @@ def _attach(options: argparse.Namespace) -> int:
     command = _command(options)
     for which in _SIGNALS:
         signal.signal(which, signal.SIG_DFL)
-    try:
-        os.execvpe(command[0], command, {**os.environ, **found})  # noqa: S606 # the user's own command, as typed
-    except FileNotFoundError:
-        raise StackError(f"no such command: {command[0]}") from None
+    os.execvpe(command[0], command, {**os.environ, **found})  # noqa: S606 # the user's own command, as typed
 
 
 def _exec(options: argparse.Namespace, watch: _Watch) -> int:
     command = _command(options)
     with stack.running(durable=options.durable, watch=watch, say=_say) as running:
-        try:
-            process = running.launcher.command(command, running.addresses, stop=_COMMAND_STOP)
-        except FileNotFoundError:
-            raise StackError(f"no such command: {command[0]}") from None
+        process = running.launcher.command(command, running.addresses, stop=_COMMAND_STOP)
         while (code := process.poll()) is None:
             try:
                 watch()
@@ -166,6 +161,8 @@ def _command(options: argparse.Namespace) -> list[str]:
     command: list[str] = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         raise StackError(f"say what to run: python -m devstack {options.action} -- COMMAND …")
+    if shutil.which(command[0]) is None:
+        raise StackError(f"no such command: {command[0]}")
     return command
 
 

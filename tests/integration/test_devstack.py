@@ -177,6 +177,15 @@ def test_attach_without_a_stack_says_how_to_start_one(tmp_path: Path) -> None:
     assert "make stack" in done.stderr
 
 
+@pytest.mark.parametrize(("command", "said"), [(["no-such-program"], "no such command"), ([], "say what to run")])
+def test_a_command_that_cannot_run_starts_nothing(command: list[str], said: str) -> None:
+    """Issue 3 §1: a typing error costs one line, not a stack."""
+    done = devstack("exec", "--", *command, given={})
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_second_up_on_the_same_folder_is_refused(start: Callable[..., Running], tmp_path: Path) -> None:
     """Issue 3 §2: two servers never write to one folder."""
     start("up", "--data-dir", str(tmp_path), given=SKIP_ALL)
