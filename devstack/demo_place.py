@@ -70,16 +70,17 @@ def parts() -> list[str]:
 def prepared(found: Mapping[str, str], brought: list[str]) -> Iterator[Place]:
     """The place, made ready; what was made on given servers is removed at the end. Raises `StackError`."""
     own = f"demo-{secrets.token_hex(3)}"
-    environment = dict(found) | {"BOOKING_EXPIRATION_BATCH_SIZE": str(BATCH_SIZE), "BOOKING_EXPIRATION_HTTP_PORT": "0"}
+    environment = dict(found) | {
+        "BOOKING_EXPIRATION_BATCH_SIZE": str(BATCH_SIZE),
+        "BOOKING_EXPIRATION_HTTP_PORT": "0",
+        "BOOKING_EXPIRATION_LOG_LEVEL": "INFO",
+        "BOOKING_EXPIRATION_TOPIC": kafka.TOPIC if "kafka" in brought else f"{kafka.TOPIC}.{own}",
+    }
+    schedule_id = "booking-expiration" if "temporal" in brought else f"booking-expiration-{own}"
+    environment |= dict.fromkeys(("BOOKING_EXPIRATION_SCHEDULE_ID", "BOOKING_EXPIRATION_TASK_QUEUE"), schedule_id)
     with ExitStack() as undo:
         if "postgres" not in brought:
             environment |= _database(found, f"booking_expiration_{own.replace('-', '_')}", undo)
-        if "kafka" not in brought:
-            environment["BOOKING_EXPIRATION_TOPIC"] = f"{kafka.TOPIC}.{own}"
-        if "temporal" not in brought:
-            environment |= dict.fromkeys(
-                ("BOOKING_EXPIRATION_SCHEDULE_ID", "BOOKING_EXPIRATION_TASK_QUEUE"), f"booking-expiration-{own}"
-            )
         os.environ.update(environment)  # for the settings here and the worker's alike
         place = Place(environment, configuration.load())
         if "kafka" not in brought:

@@ -29,13 +29,13 @@ _RENDERING: Final = 20_000
 def photograph(play: Play) -> None:
     """Both pages, while the servers are up."""
     ui, first = play.place.web_ui, play.cycles.done[0]
-    _shoot(f"{ui}/schedules/{play.place.settings.schedule_id}", IMAGES / "schedule.png", height=1000)
-    _shoot(f"{ui}/workflows/{first.workflow_id}/{first.run_id}/timeline", IMAGES / "cycle.png", height=1150)
+    _shoot(f"{ui}/schedules/{play.place.settings.schedule_id}", IMAGES / "schedule.png", 1500, 1240)
+    _shoot(f"{ui}/workflows/{first.workflow_id}/{first.run_id}/timeline", IMAGES / "cycle.png", 1700, 980)
 
 
-def _shoot(page: str, target: Path, *, height: int) -> None:
+def _shoot(page: str, target: Path, width: int, height: int) -> None:
     with tempfile.TemporaryDirectory() as profile:
-        options = [f"--user-data-dir={profile}", f"--window-size=1400,{height}", f"--virtual-time-budget={_RENDERING}"]
+        options = [f"--user-data-dir={profile}", f"--window-size={width},{height}", f"--virtual-time-budget={_RENDERING}"]
         command = ["chromium", *_QUIET, *options, f"--screenshot={target}", page]
         subprocess.run(command, check=True, capture_output=True, timeout=90, env={**os.environ, "TZ": "UTC"})
     print(f"{target.relative_to(ROOT)}: {target.stat().st_size // 1024} KB")
