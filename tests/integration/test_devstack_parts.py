@@ -95,7 +95,7 @@ def test_an_unreachable_administrator_is_named() -> None:
 
 def test_a_failed_migration_shows_dbmates_words() -> None:
     """D18: the message is the tool's own."""
-    with pytest.raises(StackError, match="the migrations.* failed"):
+    with pytest.raises(StackError, match=r"the migrations.* failed"):
         schema.migrate("postgres://nobody@127.0.0.1:1/crm?sslmode=disable")
 
 
