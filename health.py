@@ -1,8 +1,8 @@
 """`/livez` and `/readyz`: is the process alive, and can it do its work?"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -12,7 +12,7 @@ CHECK_TIMEOUT: Final = 3.0
 CLOSE_TIMEOUT: Final = 1.0
 """Seconds that a client in the middle of a request may hold up a stop."""
 
-Check = Callable[[], Awaitable[str | None]]
+Check = Callable[[], Coroutine[Any, Any, str | None]]
 """None when all is well, else what is wrong."""
 
 
@@ -57,10 +57,14 @@ async def serve(
 
 
 async def _ask(check: Check) -> str:
-    try:
-        async with asyncio.timeout(CHECK_TIMEOUT):
-            return await check() or "ok"
-    except TimeoutError:
+    asking = asyncio.ensure_future(check())
+    done, _ = await asyncio.wait({asking}, timeout=CHECK_TIMEOUT)
+    if not done:
+        # Cancelled and left alone: what cannot be interrupted, such as a BEGIN, must not hold the answer up.
+        asking.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
+        asking.cancel()
         return f"no answer within {CHECK_TIMEOUT:.0f} s"
+    try:
+        return asking.result() or "ok"
     except Exception as error:  # noqa: BLE001 # a probe answers, whatever is broken
         return f"{type(error).__name__}: {error}"
