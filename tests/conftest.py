@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -48,6 +48,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Stop what was started here."""
     if stack := config.stash.get(_STACK, None):
         stack.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Captured logs may hold a lone surrogate (a hostile value that a test logs); xdist could not send it and would give up."""
+    report = yield
+    report.sections = [(title, text.encode("utf-8", "backslashreplace").decode()) for title, text in report.sections]
+    return report
 
 
 def _only_unit_tests(config: pytest.Config) -> bool:
