@@ -3,7 +3,7 @@ LOCK := $(shell cat requirements-dev.lock pyproject.toml | cksum | tr ' ' -)
 READY := .venv/.installed-$(LOCK)
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest -n 3 --dist loadscope --cov --cov-report=term
-MIGRATIONS := $(wildcard migrations/0*.sql)
+MIGRATIONS := $(wildcard migrations/0*.sql chessboard/migrations/0*.sql)
 
 .PHONY: help demo test test-all lint format stack worker bench lock clean
 .DEFAULT_GOAL := help

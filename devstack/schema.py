@@ -11,7 +11,10 @@ import asyncpg
 
 from devstack.errors import StackError
 
-_MIGRATIONS: Final = Path(__file__).resolve().parent.parent / "migrations"
+_ROOT: Final = Path(__file__).resolve().parent.parent
+_MIGRATIONS: Final = _ROOT / "migrations"
+_CHESSBOARD: Final = _ROOT / "chessboard" / "migrations"
+"""The consumer's own schema, which knows nothing of ours: without that folder there is none."""
 
 
 def prepare(admin_url: str, owner_url: str) -> None:
@@ -34,11 +37,17 @@ async def bootstrap(admin_url: str) -> None:
 
 def migrate(owner_url: str) -> None:
     """Apply the migrations that are not applied yet, with dbmate."""
-    command = [program("dbmate"), "--url", owner_url, "--migrations-dir", str(_MIGRATIONS)]
-    command += ["--migrations-table", "crm.schema_migrations", "--no-dump-schema", "migrate"]
+    _migrate(owner_url, _MIGRATIONS, "crm")
+    if _CHESSBOARD.is_dir():
+        _migrate(owner_url, _CHESSBOARD, "chessboard")
+
+
+def _migrate(owner_url: str, folder: Path, name: str) -> None:
+    command = [program("dbmate"), "--url", owner_url, "--migrations-dir", str(folder)]
+    command += ["--migrations-table", f"{name}.schema_migrations", "--no-dump-schema", "migrate"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise StackError(f"the migrations failed: {(done.stderr or done.stdout).strip()}")
+        raise StackError(f"the migrations of {name} failed: {(done.stderr or done.stdout).strip()}")
 
 
 def program(name: str) -> str:

@@ -1,5 +1,5 @@
 -- Step one of two, run once by an administrator (a superuser, or a role with CREATEROLE that owns the database):
--- the roles, their time-outs and the empty schema. Step two, the numbered migrations, is run by booking_expiration_owner.
+-- the roles, their time-outs and the empty schemas. Step two, the numbered migrations, is run by booking_expiration_owner.
 -- Idempotent: run it again after an upgrade. Roles get no password here; set them with ALTER ROLE … PASSWORD, or use
 -- whatever authentication your servers use. dbmate ignores this file: its name starts with no number.
 
@@ -74,9 +74,10 @@ $database$;
 DO $schema$
 DECLARE
   borrowed boolean := false;
+  wanted text;
 BEGIN
   PERFORM pg_advisory_xact_lock(hashtext('migrations/bootstrap.sql'));
-  IF to_regnamespace('crm') IS NOT NULL THEN
+  IF to_regnamespace('crm') IS NOT NULL AND to_regnamespace('chessboard') IS NOT NULL THEN
     RETURN;
   END IF;
   IF NOT pg_has_role(current_user, 'booking_expiration_owner',
@@ -84,7 +85,11 @@ BEGIN
     EXECUTE format('GRANT booking_expiration_owner TO %I', current_user);
     borrowed := true;
   END IF;
-  CREATE SCHEMA crm AUTHORIZATION booking_expiration_owner;
+  FOREACH wanted IN ARRAY ARRAY['crm', 'chessboard'] LOOP
+    IF to_regnamespace(wanted) IS NULL THEN
+      EXECUTE format('CREATE SCHEMA %I AUTHORIZATION booking_expiration_owner', wanted);
+    END IF;
+  END LOOP;
   IF borrowed THEN
     EXECUTE format('REVOKE booking_expiration_owner FROM %I', current_user);
   END IF;
