@@ -1,0 +1,88 @@
+"""One member of the consumer group: joined, and left within a bounded time whatever the broker does (traps 31, 33).
+
+aiokafka's consumer cannot leave when its broker is silent, or when its own coordination failed: `stop()` then hangs, or raises
+and leaves sockets and tasks behind. So this module reaches into its internals, as `kafka_producer` does, and nothing else does.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.errors import KafkaError
+
+CONNECT_TIMEOUT: Final = 10.0
+LEAVE_TIMEOUT: Final = 3.0
+"""Seconds for saying goodbye to the group, so that its partitions move at once instead of after the session time-out."""
+
+_METADATA_AGE_MS: Final = 10_000
+"""How soon a topic that is made late, or a partition that is added, is noticed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Which topic is read in which group; `arguments` reach the brokers, `session_timeout` is in seconds."""
+
+    arguments: dict[str, Any]
+    topic: str
+    name: str
+    session_timeout: float = 10.0
+
+
+@asynccontextmanager
+async def member(group: Group, listener: ConsumerRebalanceListener) -> AsyncIterator[AIOKafkaConsumer]:
+    """A member for as long as the block runs. Offsets are committed by the caller alone; a new group starts at the beginning.
+
+    Partitions come later, by the listener. Raises `KafkaError`, `TimeoutError` or `OSError` when no broker answers.
+    """
+    session_ms = int(group.session_timeout * 1000)
+    consumer = AIOKafkaConsumer(
+        **group.arguments,
+        group_id=group.name,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        session_timeout_ms=session_ms,
+        heartbeat_interval_ms=min(3000, session_ms // 3),
+        request_timeout_ms=session_ms + 5000,  # a join waits for the other members, as long as a session lasts
+        metadata_max_age_ms=_METADATA_AGE_MS,
+    )
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            await consumer.start()
+        consumer.subscribe([group.topic], listener=listener)
+        yield consumer
+    finally:
+        await _leave(consumer)
+
+
+async def _leave(consumer: AIOKafkaConsumer) -> None:
+    try:
+        async with asyncio.timeout(LEAVE_TIMEOUT):
+            await consumer.stop()
+    except (TimeoutError, KafkaError, OSError):
+        await _abandon(consumer)
+
+
+async def _abandon(consumer: AIOKafkaConsumer) -> None:
+    """End its tasks and sockets at once; the group notices by the session time-out."""
+    client, fetcher, coordinator = consumer._client, consumer._fetcher, consumer._coordinator  # noqa: SLF001
+    owners = [client, fetcher, coordinator]
+    tasks = [task for task in asyncio.all_tasks() if any(_owner(task) is owner for owner in owners if owner is not None)]
+    for task in tasks:
+        task.cancel()
+    for connection in list(client._conns.values()):  # noqa: SLF001
+        connection.close()
+    if tasks:
+        await asyncio.wait(tasks, timeout=1.0)
+    for task in tasks:
+        with suppress(asyncio.CancelledError, asyncio.InvalidStateError):
+            task.exception()  # asked for, so that the event loop does not complain that nobody did
+
+
+def _owner(task: "asyncio.Task[Any]") -> object:
+    """Whose method a task runs: aiokafka keeps no list of them."""
+    frame = getattr(task.get_coro(), "cr_frame", None)
+    return frame.f_locals.get("self") if frame else None
