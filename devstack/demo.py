@@ -81,7 +81,7 @@ def _run(watch: Watch, svg: Path | None, afterwards: Callable[[Play], None] | No
         play = Play(place, running, console)
         stay = sys.stdin is not None and sys.stdin.isatty() and not afterwards
         try:
-            asyncio.run(_until_over(play.run(stay=stay, afterwards=afterwards), watch, running))
+            asyncio.run(_until_over(play.run(stay=stay, afterwards=afterwards), watch, play.check))
         except StackStopped:
             if play.right is None:  # after the sums, Ctrl-C ends it as Enter does
                 raise
@@ -94,13 +94,13 @@ def _run(watch: Watch, svg: Path | None, afterwards: Callable[[Play], None] | No
     return bool(play.right)
 
 
-async def _until_over(work: Coroutine[Any, Any, None], watch: Watch, running: stack.Stack) -> None:
-    """Run it to its end, or stop it at a signal or when a server is gone."""
+async def _until_over(work: Coroutine[Any, Any, None], *checks: Callable[[], None]) -> None:
+    """Run it to its end, or stop it when a check raises: at a signal, or when a server is gone."""
     task = asyncio.create_task(work)
     try:
         while not task.done():
-            watch()
-            running.launcher.check()
+            for check in checks:
+                check()
             await asyncio.wait({task}, timeout=0.1)
         task.result()
     finally:

@@ -68,6 +68,12 @@ class Play:
             for task in watching:
                 task.cancel()
 
+    def check(self) -> None:
+        """Raise `StackError` when the worker or a server is gone."""
+        if self._worker and self._worker.poll() is not None:
+            raise StackError(f"the worker ended by itself (exit code {self._worker.returncode}).\n{tail(self.log)}")
+        self._launcher.check()
+
     def stop(self) -> None:
         """Leave the picture and let the worker finish what it has in hand, before its servers go."""
         self.screen.end()
