@@ -26,6 +26,7 @@ from aiokafka.helpers import create_ssl_context
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 import kafka_producer
+from kafka_producer import Delivered, Wire, Wires
 
 SEND_TIMEOUT: Final = 8.0
 """Seconds that one call of `send` may take: send deadline < lease < the activity's time-out (D9)."""
@@ -36,7 +37,11 @@ TOPIC_TIMEOUT: Final = 2.0
 MAX_RECORD_BYTES: Final = 1_000_000
 """Key, value and headers of one record with their framing; a broker's own default limit is 1,048,588 (trap 32)."""
 
+__all__ = ["Delivered", "KafkaOptions", "Outcome", "Publisher", "Record", "Rejected", "Unavailable"]
+
 _ROUNDS: Final = 3
+"""How often what only shared a refused record's producer is sent again."""
+
 _RECORD_ERRORS: Final = (MessageSizeTooLargeError, RecordListTooLargeError, CorruptRecordException, InvalidTimestampError)
 _PRODUCER_ERRORS: Final = (
     OutOfOrderSequenceNumber,
@@ -68,13 +73,6 @@ class Record(Protocol):
         """JSON."""
 
 
-class Delivered(NamedTuple):
-    """Kafka has the record, on all in-sync replicas."""
-
-    partition: int
-    offset: int
-
-
 class Rejected(NamedTuple):
     """Kafka can never take this record, whoever sends it and whenever."""
 
@@ -88,6 +86,7 @@ class Unavailable(NamedTuple):
 
 
 Outcome: TypeAlias = Delivered | Rejected | Unavailable
+Outcomes: TypeAlias = dict[int, Outcome]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,13 +201,13 @@ class Publisher:
         self._closed = True
         await self._retire(self._producer)
 
-    async def _deliver(self, wires: "Wires", outcomes: "Outcomes") -> None:
+    async def _deliver(self, wires: Wires, outcomes: Outcomes) -> None:
         """Send all; after a refusal find its record, and send again what only shared its fate (trap 32)."""
         for _ in range(_ROUNDS):
             producer = await self._shared()
             try:
                 await _set_topicless_aside(producer, wires, outcomes)
-                errors = await _attempt(producer, wires, outcomes)
+                errors = await kafka_producer.attempt(producer, wires, outcomes)
             except BaseException:
                 await self._retire(producer)
                 raise
@@ -220,14 +219,18 @@ class Publisher:
             final = [index for index in errors if index not in wires and index not in outcomes]
             outcomes.update({index: Unavailable(_text(errors[index])) for index in final})
 
-    async def _one_by_one(self, wires: "Wires", outcomes: "Outcomes") -> None:
+    async def _one_by_one(self, wires: Wires, outcomes: Outcomes) -> None:
         """Each in a batch of its own, so that a refusal names its record; on a producer that nobody else's records share."""
-        for index, wire in wires.items():
-            producer = await kafka_producer.make(self._arguments, self._max_record_bytes)
-            try:
-                for error in (await _attempt(producer, {index: wire}, outcomes)).values():
+        producer = None
+        try:
+            for index, wire in wires.items():
+                producer = producer or await kafka_producer.make(self._arguments, self._max_record_bytes)
+                for error in (await kafka_producer.attempt(producer, {index: wire}, outcomes)).values():
                     outcomes[index] = Rejected(_text(error)) if _is_refusal(error) else Unavailable(_text(error))
-            finally:
+                    await kafka_producer.abandon(producer)
+                    producer = None
+        finally:
+            if producer is not None:
                 await kafka_producer.abandon(producer)
 
     async def _shared(self) -> AIOKafkaProducer:
@@ -254,22 +257,11 @@ class Publisher:
                 self._deadlines.discard(deadline)
 
 
-class _Wire(NamedTuple):
-    topic: str
-    value: bytes
-    key: bytes
-    headers: list[tuple[str, bytes]]
-
-
-Wires: TypeAlias = dict[int, _Wire]
-Outcomes: TypeAlias = dict[int, Outcome]
-
-
-def _encode(record: Record, limit: int) -> _Wire | Rejected:
+def _encode(record: Record, limit: int) -> Wire | Rejected:
     """The record's bytes; rejected when no broker could take them, before it costs the producer its place (trap 32)."""
     try:
         headers = [(name, value.encode()) for name, value in json.loads(record.headers).items()]
-        wire = _Wire(record.topic, record.payload, record.key.encode(), headers)
+        wire = Wire(record.topic, record.payload, record.key.encode(), headers)
     except (AttributeError, ValueError):
         return Rejected("headers or key are not text: headers must be a JSON object of strings")
     size = DefaultRecordBatchBuilder.estimate_size_in_bytes(wire.key, wire.value, headers)
@@ -278,37 +270,6 @@ def _encode(record: Record, limit: int) -> _Wire | Rejected:
     if not _TOPIC_NAME.fullmatch(record.topic):
         return Rejected(f"{record.topic!r} is no name for a topic")
     return wire
-
-
-async def _attempt(producer: AIOKafkaProducer, wires: Wires, outcomes: Outcomes) -> dict[int, KafkaError]:
-    """Send once and note what is delivered, also when time runs out or the caller goes away; returns the other's errors."""
-    futures: dict[int, asyncio.Future[Any]] = {}
-    closed: KafkaError = ProducerClosed()
-    try:
-        counts = {topic: len(await producer.partitions_for(topic)) for topic in {wire.topic for wire in wires.values()}}
-        for index, (topic, value, key, headers) in wires.items():
-            partition = kafka_producer.partition_of(key, counts[topic])
-            futures[index] = await producer.send(topic, value, key, partition, headers=headers)
-        for future in futures.values():
-            if not future.done():
-                await asyncio.wait((future,))  # not `await future`: a cancel would lose its outcome
-    except KafkaError as error:
-        closed = error
-    finally:
-        errors = _note(futures, outcomes)
-    return {index: errors.get(index, closed) for index in wires if index not in outcomes}
-
-
-def _note(futures: dict[int, "asyncio.Future[Any]"], outcomes: Outcomes) -> dict[int, KafkaError]:
-    errors: dict[int, KafkaError] = {}
-    for index, future in futures.items():
-        if not future.done():
-            future.add_done_callback(asyncio.Future.exception)  # nobody waits for it any more
-        elif (error := future.exception()) is not None:
-            errors[index] = error
-        else:
-            outcomes[index] = Delivered(future.result().partition, future.result().offset)
-    return errors
 
 
 async def _set_topicless_aside(producer: AIOKafkaProducer, wires: Wires, outcomes: Outcomes) -> None:
