@@ -15,6 +15,7 @@ from temporalio.service import RPCError
 
 import connections
 import settings as configuration
+from process import leave
 from workflows import schedule
 
 T = TypeVar("T")
@@ -85,8 +86,11 @@ def _fail(message: str) -> NoReturn:
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line; the process ends with its exit code."""
+    try:
+        app()
+    except SystemExit as ended:
+        leave(ended.code if isinstance(ended.code, int) else bool(ended.code))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from activities.expire_batch import ExpireBatch
 from activities.publish_outbox import PublishOutbox
 from db.errors import DatabaseError, DatabaseUnavailableError
 from db.unit_of_work import Pool, UnitOfWork
-from process import EXIT_CANNOT_START, CannotStartError, Patience, StoppedEarlyError, stop_on_signals
+from process import EXIT_CANNOT_START, CannotStartError, Patience, StoppedEarlyError, leave, stop_on_signals
 from publishing import Publisher
 from settings import Settings
 from workflows import schedule, search_attributes
@@ -110,7 +110,8 @@ def main() -> None:
     except (CannotStartError, DatabaseError, RPCError, schedule.ScheduleConflictError, OSError) as error:
         where = f"Temporal at {configuration.temporal()['target_host']}: " if isinstance(error, RPCError) else ""
         print(f"worker: {where}{error}", file=sys.stderr)
-        raise SystemExit(EXIT_CANNOT_START) from None
+        leave(EXIT_CANNOT_START)
+    leave(0)
 
 
 if __name__ == "__main__":
