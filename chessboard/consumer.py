@@ -96,7 +96,11 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has 
         return {partition: [_record(each) for each in records] for partition, records in fetched.items()}
 
     async def _poll_one_by_one(self, joined: AIOKafkaConsumer) -> Fetched:
-        """Find the record that cannot be read: with one record per call, its partition's position is its offset."""
+        """Find the record that cannot be read: with one record per call, its partition's position is its offset.
+
+        aiokafka can then read no later record of the same Kafka batch either. A batch has one producer, and the worker's cannot
+        write such records: whatever else is in the batch is not the worker's.
+        """
         fetched: Fetched = {}
         for partition in joined.assignment():
             try:
@@ -106,9 +110,10 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has 
                 offset = await joined.position(partition)
                 fetched[partition] = [Record(partition.topic, partition.partition, offset, 0, None, None, (), str(error))]
                 joined.seek(partition, offset + 1)
-                self._one_by_one = False
-        if not fetched:
-            await asyncio.sleep(0.05)
+        if fetched:
+            self._one_by_one = any(record.unreadable for [record] in fetched.values())
+        else:
+            await asyncio.sleep(0.02)
         return fetched
 
     async def _apply(self, joined: AIOKafkaConsumer, fetched: Fetched) -> None:
