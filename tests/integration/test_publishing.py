@@ -14,6 +14,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.messages import PublishOrder, PublishOutcome
 from activities.publish_outbox import PublishOutbox, drain
+from db.errors import DatabaseRefusedError
 from db.unit_of_work import Pool
 from domain import events
 from domain.events import BookingExpired, Phase
@@ -212,6 +213,19 @@ async def test_the_activity_publishes_within_its_budget(pool: Pool, admin: Admin
     assert (none.published_count, none.outcome) == (0, PublishOutcome.OUT_OF_TIME)
     done = await ActivityEnvironment().run(step.publish_outbox, PublishOrder(time_budget=5))
     assert (done.published_count, done.outcome) == (3, PublishOutcome.DRAINED)
+
+
+async def test_a_database_that_refuses_is_an_error_and_leaves_no_lane_behind(
+    pool: Pool, admin: Admin, publisher: Publisher, topic: str
+) -> None:
+    """R4: what the database says is no outage of the broker; the first lane's error ends the others."""
+    await outbox_rows.fill(admin, 10, topic)
+    await admin.execute("REVOKE UPDATE (published_at) ON crm.outbox FROM booking_expiration_worker")
+    before = asyncio.all_tasks()
+    with pytest.raises(DatabaseRefusedError, match="permission denied"):
+        await drain(pool, publisher, 10)
+    assert [task for task in asyncio.all_tasks() - before if "lane" in repr(task.get_coro())] == []
+    assert (await outbox_rows.states(admin))["claimed"] == 10  # sent and not settled: the lease ends by itself
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.02, 0.05, 0.1, 0.15, 0.2])
