@@ -42,7 +42,7 @@ def _with_secret(url: str) -> str:
 
 async def _refusal(worker: WorkerProcess, code: int = 1) -> str:
     """What a worker that cannot run says on standard error: one line, no traceback, no secret anywhere."""
-    assert await worker.ended(15) == code
+    assert await worker.ended() == code
     said = worker.err.read_text()
     assert (said.count("\n"), "Traceback" in said) == (1, False), said
     assert HIDDEN not in said + worker.out.read_text()
@@ -71,7 +71,7 @@ async def test_database_away(world: World, silent: socket.socket, how: str) -> N
     address, began = _address(how, silent), time.monotonic()
     worker = await world.launch(DATABASE_URL=_url(address), **SHORT)
     assert f"worker: database at {address}/crm cannot be reached, after 2 s:" in await _refusal(worker)
-    assert 0.5 < time.monotonic() - began < 6
+    assert 0.5 < time.monotonic() - began < 12
 
 
 @pytest.mark.parametrize("how", [pytest.param("nobody there", marks=pytest.mark.slow), "silent"])
@@ -80,7 +80,7 @@ async def test_temporal_away(world: World, silent: socket.socket, how: str) -> N
     address, began = _address(how, silent), time.monotonic()
     worker = await world.launch(DATABASE_URL=_with_secret(world.database.worker), TEMPORAL_ADDRESS=address, **SHORT)
     assert f"worker: Temporal at {address} cannot be reached, after 2 s:" in await _refusal(worker)
-    assert 0.5 < time.monotonic() - began < 6
+    assert 0.5 < time.monotonic() - began < 12
 
 
 @pytest.mark.parametrize("what", ["DATABASE_URL", "TEMPORAL_ADDRESS"])
@@ -92,7 +92,7 @@ async def test_a_signal_ends_the_waiting(world: World, silent: socket.socket, wh
     code, seconds = await worker.stop()
     taken.close()
     assert (code, worker.err.read_text()) == (0, "")
-    assert seconds < 2
+    assert seconds < 5
     assert [line["event"] for line in worker.lines()] == ["worker stopping", "worker stopped"]
 
 
