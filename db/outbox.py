@@ -123,7 +123,7 @@ async def settle(connection: Connection, token: UUID, delivered: Sequence[Delive
 _RELEASE: Final = """
 UPDATE crm.outbox AS record
    SET claim_token = NULL, claimed_until = NULL, attempts = greatest(record.attempts - 1, 0)
- WHERE record.id = ANY ($2::bigint[]) AND record.claim_token = $1"""
+ WHERE record.id = ANY ((SELECT $2::bigint[])::bigint[]) AND record.claim_token = $1"""
 
 
 async def release(connection: Connection, token: UUID, ids: Sequence[int]) -> int:
