@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 
 import connections
 import settings as configuration
-from process import leave
+from process import CannotStartError, leave
 from workflows import schedule
 
 T = TypeVar("T")
@@ -76,6 +76,8 @@ def _print(schedule_id: str, described: dict[str, Any]) -> None:
 def _run(work: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(work)
+    except CannotStartError as error:
+        _fail(str(error))
     except (RuntimeError, RPCError, schedule.ScheduleConflictError) as error:
         _fail(f"Temporal at {configuration.temporal()['target_host']}: {error}")
 

@@ -57,12 +57,17 @@ async def close(pool: Pool) -> None:
 
 
 async def temporal(arguments: dict[str, Any]) -> Client:
-    """A client by the given arguments of `settings.temporal()` (D21). Raises `RuntimeError` when the server cannot be reached."""
+    """A client by the given arguments of `settings.temporal()` (D21).
+
+    Raises `RuntimeError` when the server cannot be reached, `CannotStartError` when its address is none.
+    """
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT):  # the SDK's own limit is 30 s
             return await Client.connect(**arguments, data_converter=pydantic_data_converter)
     except TimeoutError:
         raise RuntimeError(f"no answer within {CONNECT_TIMEOUT:.0f} s") from None
+    except ValueError as error:
+        raise CannotStartError(f"TEMPORAL_ADDRESS={arguments['target_host']}: {error}; for example localhost:7233") from error
 
 
 def kafka(settings: KafkaSettings, client_id: str = "booking-expiration") -> KafkaOptions:

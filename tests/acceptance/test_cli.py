@@ -80,6 +80,13 @@ async def test_temporal_away(world: World, command: str) -> None:
     assert done.err.startswith(f"Temporal at {NOWHERE}: ")
 
 
+async def test_an_address_that_is_none(world: World) -> None:
+    """D21: what is no address is one line that names the variable."""
+    done = await _call(world, "schedule", "show", TEMPORAL_ADDRESS="not a host")
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert done.err.startswith("TEMPORAL_ADDRESS=not a host: ")
+
+
 @pytest.mark.slow
 async def test_temporal_silent(world: World) -> None:
     """A server that takes the connection and says nothing costs ten seconds, not for ever."""

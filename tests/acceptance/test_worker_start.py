@@ -155,6 +155,13 @@ async def test_taken_port(world: World, silent: socket.socket) -> None:
     assert "already in use; choose another one: BOOKING_EXPIRATION_HTTP_PORT" in said
 
 
+async def test_an_address_that_is_none(world: World) -> None:
+    """Issue 3, 8: what is no address is not waited for; the line names the variable and gives an example."""
+    said = await _refusal(await world.launch(TEMPORAL_ADDRESS="not a host"))
+    assert said.startswith("worker: TEMPORAL_ADDRESS=not a host: ")
+    assert said.endswith("; for example localhost:7233\n")
+
+
 async def test_bad_settings(world: World) -> None:
     """Issue 3, 8: exit code 2, and the line names the variable, what is wrong and an example."""
     worker = await world.launch(BOOKING_EXPIRATION_BATCH_SIZE="0", DATABASE_URL=_with_secret(world.database.worker))
