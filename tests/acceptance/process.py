@@ -8,13 +8,16 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
 import aiohttp
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client, WorkflowHandle
+from temporalio.service import RPCError
 
 from activities.messages import CycleInput
 from devstack import addresses as names
@@ -180,3 +183,26 @@ async def a_world(
             if worker.process.returncode is None:
                 worker.process.kill()
             await worker.ended()
+
+
+@asynccontextmanager
+async def a_namespace(world: World) -> AsyncIterator[World]:
+    """The same world in a namespace of its own, fresh: without search attributes or a schedule."""
+    name, day = f"fresh-{uuid4()}", Duration(seconds=86_400)
+    await world.client.workflow_service.register_namespace(
+        RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=day)
+    )
+    client = Client(world.client.service_client, namespace=name, data_converter=world.client.data_converter)
+    elsewhere = replace(world, client=client)
+
+    async def known() -> bool:
+        try:
+            return bool(await client.count_workflows())
+        except RPCError:
+            return False
+
+    await soon(known, "the new namespace")
+    try:
+        yield elsewhere
+    finally:
+        await client.get_schedule_handle(world.name).delete()

@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from tests import floor
 from tests.acceptance.held import batch_waits, close_gate, nothing_left, open_gate, whole
-from tests.acceptance.process import WorkerProcess, World
+from tests.acceptance.process import WorkerProcess, World, a_namespace, soon
 from tests.acceptance.proxy import a_proxy
 from tests.floor import MINUTE, Admin
 from tests.outbox_rows import consume, header
@@ -166,7 +166,7 @@ async def test_a_read_only_server_heals_within_the_cycle(world: World, admin: Ad
 
 
 async def test_temporal_away_in_the_middle_of_a_batch(world: World, admin: Admin) -> None:
-    """D7, R4: the batch commits while its completion cannot be delivered; counts are exact all the same, the log stays JSON."""
+    """D7, R4: the batch commits while its completion cannot be delivered; counts are exact all the same."""
     await floor.add(admin, 25, await floor.clock(admin) - MINUTE)
     await close_gate(admin, "write")
     async with a_proxy(world.where("TEMPORAL_ADDRESS")) as proxy:
@@ -179,10 +179,44 @@ async def test_temporal_away_in_the_middle_of_a_batch(world: World, admin: Admin
         assert (status, body["status"], body["checks"]["database"]) == (503, "unready", "ok")
         await proxy.open()
         assert (await cycle.result())["ReserveExpiredCount"] == await whole(admin) == 25
-        assert _foreign(worker) <= {"temporalio.core", "temporalio.worker", "temporalio.activity"}
         assert (await worker.stop())[0] == 0
 
 
-def _foreign(worker: WorkerProcess) -> set[str]:
-    """The libraries that spoke in its log."""
-    return {line["logger"] for line in worker.lines() if "logger" in line}
+@pytest.mark.slow
+async def test_trap_19_the_sdk_speaks_in_our_shape(world: World) -> None:
+    """Trap 19, O1: what the SDK's core says about a lost server is one JSON object a line, too; nothing else is printed."""
+    async with a_proxy(world.where("TEMPORAL_ADDRESS")) as proxy:
+        worker = await world.start(TEMPORAL_ADDRESS=proxy.address)
+        await proxy.cut()
+        line = await soon(lambda: _foreign(worker), "a line of the SDK", 60)
+        assert (line[0]["logger"].startswith("temporalio.core"), line[0]["level"]) == (True, "warning")
+        assert ((await worker.stop())[0], worker.err.read_text()) == (0, "")
+
+
+async def _foreign(worker: WorkerProcess) -> list[dict[str, Any]]:
+    """What libraries said in its log."""
+    return [line for line in worker.lines() if "logger" in line]
+
+
+@pytest.mark.slow
+async def test_d28_a_namespace_without_our_search_attributes(world: World, admin: Admin) -> None:
+    """D28: the worker warns once and sets none of them; the cycle is not stalled by what the namespace lacks."""
+    await floor.add(admin, 5, await floor.clock(admin) - MINUTE)
+    async with a_namespace(world) as elsewhere:
+        worker = await elsewhere.start(TEMPORAL_NAMESPACE=elsewhere.client.namespace)
+        run = await elsewhere.cycle()
+        assert (await run.result())["ReserveExpiredCount"] == 5
+        assert "ExpirationOutcome" not in await _attributes(run)
+        assert (await worker.stop())[0] == 0
+    [warning] = worker.events("search attributes missing", level="warning")
+    assert warning["names"] == ["ExpirationOutcome", "BookingsExpired", "PoisonBookings", "RecordsParked"]
+
+
+@pytest.mark.slow
+async def test_trap_29_without_prepared_statements(world: World, admin: Admin) -> None:
+    """Trap 29: with the statement cache off, as pgbouncer needs it, a whole cycle works the same."""
+    due, poison = await _sales_floor(admin)
+    worker = await world.start(BOOKING_EXPIRATION_DATABASE_STATEMENT_CACHE_SIZE="0")
+    result = await world.result()
+    assert (result["PublishedCount"], result["PoisonCount"], await whole(admin)) == (len(due), 1, len(due))
+    assert [line["booking_id"] for line in worker.events("item failed")] == [str(poison)]
