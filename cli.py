@@ -34,7 +34,7 @@ def _app() -> None:
 @schedule_app.command()
 def apply() -> None:
     """Create the schedule or bring it up to date; a pause, a note or a limit set by an operator stays (D1)."""
-    given = configuration.load()
+    given = configuration.load_model(configuration.ScheduleSettings)
     wanted = schedule.ScheduleSettings(given.schedule_id, given.task_queue, given.batch_size)
     typer.echo(f"schedule {given.schedule_id}: {_run(_apply(wanted))}")
 
@@ -42,7 +42,7 @@ def apply() -> None:
 @schedule_app.command()
 def show(*, as_json: Json = False) -> None:
     """Print the schedule as the server has it: state, note, next and recent runs."""
-    given = configuration.load()
+    given = configuration.load_model(configuration.ScheduleSettings)
     described = _run(_describe(given.schedule_id))
     if described is None:
         _fail(f"there is no schedule {given.schedule_id}; create it: booking-expiration schedule apply")

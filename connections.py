@@ -7,7 +7,7 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
 from db import migrations
-from db.errors import DatabaseError
+from db.errors import MIGRATE, DatabaseError
 from db.unit_of_work import Pool, UnitOfWork, open_pool
 from process import CannotStartError
 from publishing import KafkaOptions
@@ -43,7 +43,7 @@ async def _require_migrations(pool: Pool, address: str) -> None:
     if missing:
         raise CannotStartError(
             f"the database at {address} lacks migrations {', '.join(missing)}, or the role in DATABASE_URL may not see them "
-            f"(it must be booking_expiration_worker); apply them: {migrations.COMMAND}"
+            f"(it must be booking_expiration_worker); apply them: {MIGRATE}"
         )
 
 

@@ -115,12 +115,24 @@ class KafkaSettings(BaseSettings):
         return self
 
 
-class Settings(KafkaSettings):
+class ScheduleSettings(BaseSettings):
+    """What the schedule is made from; all that its commands need beside Temporal."""
+
+    model_config = KafkaSettings.model_config
+
+    task_queue: Name = Field("booking-expiration", examples=["booking-expiration"])
+    schedule_id: Name = Field("booking-expiration", examples=["booking-expiration"])
+    batch_size: int = Field(200, ge=1, le=1000, examples=[200], description="rows per phase and cycle (L3, I2)")
+
+
+class Settings(KafkaSettings, ScheduleSettings):
     """Everything the worker and the command line can be told. Times in seconds, sizes in rows or bytes."""
 
     database_url: PostgresUrl = Field(
         validation_alias=_plain("DATABASE_URL"),
-        examples=["postgresql://booking_expiration_worker:secret@db.example:5432/crm?sslmode=verify-full"],
+        examples=[
+            "postgresql://booking_expiration_worker:secret@db.example:5432/crm?sslmode=verify-full&sslrootcert=/etc/ssl/certs/db-ca.pem"
+        ],
         description="the worker's role; sslmode=verify-full&sslrootcert=… verifies the server (trap 30)",
     )
     database_pool_size: int = Field(4, ge=2, le=50, examples=[4])
@@ -129,9 +141,6 @@ class Settings(KafkaSettings):
     )
     database_command_timeout: Seconds = Field(10, examples=[10])
 
-    task_queue: Name = Field("booking-expiration", examples=["booking-expiration"])
-    schedule_id: Name = Field("booking-expiration", examples=["booking-expiration"])
-    batch_size: int = Field(200, ge=1, le=1000, examples=[200], description="rows per phase and cycle (L3, I2)")
     topic: str = Field("pin.crm.booking-expired.v1", pattern=r"^[A-Za-z0-9._-]{1,249}$", examples=["pin.crm.booking-expired.v1"])
     http_host: Name = Field("127.0.0.1", examples=["0.0.0.0"])  # noqa: S104 # an example: what a container's probes need
     http_port: int = Field(8000, ge=0, le=65535, examples=[8000], description="/livez and /readyz; 0 takes a free port")

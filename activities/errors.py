@@ -8,6 +8,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 import telemetry
+from activities.messages import BatchOrder
 from db.errors import DatabaseUnavailableError, StaleClaimError
 
 P = ParamSpec("P")
@@ -33,7 +34,8 @@ def reported(
             return await step(self, *args, **kwargs)
         except Exception as error:
             retryable = isinstance(error, HEALING)
-            telemetry.step_failed(activity.info().activity_type, str(error), retryable=retryable)
+            phases = [order.phase for order in args if isinstance(order, BatchOrder)]
+            telemetry.step_failed(" ".join([activity.info().activity_type, *phases]), str(error), retryable=retryable)
             raise ApplicationError(str(error), type=type(error).__name__, non_retryable=not retryable) from error
 
     return activity_method

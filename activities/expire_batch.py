@@ -15,7 +15,7 @@ from activities.messages import BatchOrder, BatchResult
 from db import bookings, ledger
 from db.bookings import Envelope
 from db.errors import RowRefusedError, TooManyRefusalsError, translate
-from db.ledger import BatchKey, Counts, Refusal
+from db.ledger import POISON_IDS_KEPT, BatchKey, Counts, Refusal
 from db.unit_of_work import Connection, Pool, UnitOfWork
 from domain.booking import Booking, BookingError
 
@@ -84,6 +84,7 @@ async def _fill(connection: Connection, batch: Batch, plan: Plan, write: "Write"
     reached = _START
     while wanted := plan.size - len(batch.expired):
         claimed = await bookings.claim(connection, plan.key.phase, plan.as_of, wanted, [r.booking_id for r in batch.refusals])
+        telemetry.batch_selected(plan.key.phase, len(claimed))
         # The greatest key, not the last row's: a row whose deadline moved comes back in its old place (trap 23).
         reached = max([reached, *((b.deadline, b.id) for b in claimed if b.deadline is not None)])
         due, refused = _decide(claimed, plan.as_of)
@@ -92,11 +93,16 @@ async def _fill(connection: Connection, batch: Batch, plan: Plan, write: "Write"
         batch.refusals += refused
         batch.expired += [booking for booking in due if booking.id not in poison]
         if len(batch.refusals) > MAX_REFUSALS:
-            reason = refused[-1].reason
-            raise TooManyRefusalsError(f"more than {MAX_REFUSALS} {plan.key.phase} bookings refused to expire: {reason}")
+            raise TooManyRefusalsError(_too_many(plan.key.phase, batch.refusals))
         if len(claimed) < wanted:
             return plan.as_of, _LAST_ID
     return reached
+
+
+def _too_many(phase: str, refusals: Sequence[Refusal]) -> str:
+    """The rollback leaves no other trace of them, so the message names the first ones and why."""
+    ids = ", ".join(str(refusal.booking_id) for refusal in refusals[:POISON_IDS_KEPT])
+    return f"more than {MAX_REFUSALS} {phase} bookings refused to expire, the first for: {refusals[0].reason}; first ids: {ids}"
 
 
 def _decide(claimed: Sequence[Booking], as_of: datetime) -> tuple[list[Booking], list[Refusal]]:
@@ -171,7 +177,6 @@ def _say(phase: str, batch: Batch) -> None:
     if batch.repeated:
         telemetry.batch_repeated(phase, batch.counts.expired)
         return
-    telemetry.batch_selected(phase, len(batch.expired) + len(batch.refusals))
     for booking in batch.expired:
         telemetry.booking_expired(booking.id, booking.deal_id, phase, booking.tenant_id)
     for refusal in batch.refusals:

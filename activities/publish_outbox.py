@@ -136,5 +136,7 @@ class PublishOutbox:
 
         Raises `ApplicationError` when the database cannot or will not.
         """
+        info = activity.info()
+        used = info.current_attempt_scheduled_time - info.scheduled_time  # by attempts before this one, in the same step
         async with heartbeating():
-            return await drain(self._pool, self._publisher, order.time_budget)
+            return await drain(self._pool, self._publisher, max(order.time_budget - used.total_seconds(), LAST_SEND))

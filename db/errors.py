@@ -9,6 +9,8 @@ DatabaseError
 └── TooManyRefusalsError       do not retry: more poison rows than can be an accident (D6)
 """
 
+from typing import Final
+
 import asyncpg
 
 
@@ -46,15 +48,21 @@ _HEALING_CLASSES = ("08", "40", "53", "57", "58")
 _HEALING_STATES = ("25006", "25P03", "25P04", "55P03")
 """Read-only server (a failover under way), idle and transaction time-outs, lock not available."""
 
+MIGRATE: Final = (
+    'dbmate --url "$BOOKING_EXPIRATION_MIGRATION_DATABASE_URL" --migrations-dir migrations '
+    "--migrations-table crm.schema_migrations --no-dump-schema --migration-lock migrate"
+)
+"""The command that applies the migrations, run in the checkout as the owner (D18)."""
+
 _ADVICE = {
     "28": "check user, password and pg_hba.conf for the address in DATABASE_URL",
     "3D": "check the database name in DATABASE_URL",
-    "42P01": "apply the migrations: dbmate --migrations-dir migrations --migrations-table crm.schema_migrations up",
-    "42703": "apply the migrations: dbmate --migrations-dir migrations --migrations-table crm.schema_migrations up",
+    "42P01": f"apply the migrations: {MIGRATE}",
+    "42703": f"apply the migrations: {MIGRATE}",
     "3F000": "let an administrator run migrations/bootstrap.sql, then apply the migrations",
     "26000": "behind pgbouncer set BOOKING_EXPIRATION_DATABASE_STATEMENT_CACHE_SIZE=0",
     "42P05": "behind pgbouncer set BOOKING_EXPIRATION_DATABASE_STATEMENT_CACHE_SIZE=0",
-    "42501": "the role lacks a grant: connect as booking_expiration_worker, run migrations/bootstrap.sql and the migrations",
+    "42501": "the role lacks a grant: connect as booking_expiration_worker; a grant that was revoked stands in migrations/",
 }
 
 
@@ -74,6 +82,8 @@ def translate(error: Exception) -> Exception:
             return DatabaseUnavailableError(f"{_text(error)}: a migration was applied meanwhile")
         case asyncpg.ProtocolError() | asyncpg.UnsupportedClientFeatureError():
             return DatabaseRefusedError(f"{_text(error)}: a bug in this program, please report it")
+        case asyncpg.ClientConfigurationError():
+            return DatabaseRefusedError(f"{_text(error)}; correct DATABASE_URL")
         case _ if _is_drivers_own(error):
             return DatabaseRefusedError(f"{_text(error)}: a value has the wrong type; a bug in this program, please report it")
         case _ if is_row_refusal(error):

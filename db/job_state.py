@@ -25,15 +25,15 @@ _BACKLOG: Final = """
            (SELECT count(*) FROM crm.bookings WHERE status = 'Booked' AND booking_expires_at < $1)"""
 
 _STARTED: Final = """
-    INSERT INTO crm.job_state (job, last_started_at, run_id) VALUES ($1, $2, $3)
-    ON CONFLICT (job) DO UPDATE SET last_started_at = excluded.last_started_at, run_id = excluded.run_id"""
+    INSERT INTO crm.job_state (job, last_started_at) VALUES ($1, $2)
+    ON CONFLICT (job) DO UPDATE SET last_started_at = excluded.last_started_at"""
 
 
-async def opened(connection: Connection, run_id: str) -> Opening:
-    """Read the clock, count the backlog and mark the start."""
+async def opened(connection: Connection) -> Opening:
+    """Read the clock, count the backlog and mark the start; run id and counts stay those of the last finished cycle."""
     as_of: datetime = await connection.fetchval("SELECT clock_timestamp()")
     reserve, booking = await connection.fetchrow(_BACKLOG, as_of) or (0, 0)
-    await connection.execute(_STARTED, JOB, as_of, run_id)
+    await connection.execute(_STARTED, JOB, as_of)
     return Opening(as_of, reserve, booking)
 
 

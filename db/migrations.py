@@ -9,10 +9,6 @@ import asyncpg
 from db.unit_of_work import Connection
 
 FOLDER: Final = Path(__file__).parent.parent / "migrations"
-COMMAND: Final = (
-    'dbmate --url "$BOOKING_EXPIRATION_MIGRATION_DATABASE_URL" --migrations-dir migrations '
-    "--migrations-table crm.schema_migrations --no-dump-schema --migration-lock migrate"
-)
 
 
 def known(folder: Path = FOLDER) -> list[str]:
