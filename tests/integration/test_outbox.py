@@ -263,8 +263,10 @@ async def test_claim_is_cheap_beside_many_published_and_leased_records(admin: Ad
         await admin.execute(f"SET plan_cache_mode = {mode}")
         plan = await explain(admin, outbox._CLAIM, uuid4(), 20.0, 1000)
         assert plan["Actual Rows"] == 1000
-        # Per record taken: a probe for its aggregate's oldest, the walk, the lock, and the write with its new version.
-        assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 15 * 1000
+        # Finding them, not writing them: whether a version fits into its page depends on what was rolled back there before.
+        # Per record taken: three pages to probe for its booking's oldest, one to walk, one to lock; and the way past leases.
+        found = max(part["Shared Hit Blocks"] + part["Shared Read Blocks"] for part in plan["Plans"])
+        assert found < 7 * 1000, json.dumps(plan)
 
 
 async def explain(admin: Admin, statement: str, *arguments: object) -> dict[str, Any]:
