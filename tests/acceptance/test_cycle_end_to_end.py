@@ -130,7 +130,7 @@ async def test_what_no_retry_heals_fails_the_cycle(world: World, admin: Admin, b
         await world.result()
     assert isinstance(caught.value.cause, ApplicationError)
     assert f"expire_batch (Reserve: up to 200): database: {words}" in caught.value.cause.message
-    assert [line["retryable"] for line in worker.events("step failed", step="expire_batch")] == [False]
+    assert [line["retryable"] for line in worker.events("step failed", step="expire_batch Reserve")] == [False]
     assert await admin.fetchval("SELECT outcome FROM crm.job_state WHERE last_success_at IS NULL") == "failed"
     await admin.execute(mend_it)
     assert (await world.result())["PublishedCount"] == await whole(admin) == 3
@@ -144,7 +144,7 @@ async def test_lost_connections_heal_within_the_cycle(world: World, admin: Admin
     worker, cycle = await world.start(), await world.cycle()
     await batch_waits(admin)
     await admin.execute(KILL_CONNECTIONS)
-    failure = await worker.said("step failed", step="expire_batch")
+    failure = await worker.said("step failed", step="expire_batch Reserve")
     assert (failure["retryable"], await whole(admin)) == (True, 0)
     await open_gate(admin)
     result = await cycle.result()
