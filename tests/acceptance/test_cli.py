@@ -72,7 +72,7 @@ async def test_show_where_there_is_none(world: World) -> None:
     assert done.err == "there is no schedule nowhere; create it: booking-expiration schedule apply\n"
 
 
-@pytest.mark.parametrize("command", ["apply", "show"])
+@pytest.mark.parametrize("command", ["apply", pytest.param("show", marks=pytest.mark.slow)])
 async def test_temporal_away(world: World, command: str) -> None:
     """Exit code 1 and one line with the address that was tried."""
     done = await _call(world, "schedule", command, TEMPORAL_ADDRESS=NOWHERE)
@@ -141,7 +141,16 @@ async def test_help(world: World, arguments: list[str], words: list[str]) -> Non
     assert [word for word in words if word not in done.out] == []
 
 
-@pytest.mark.parametrize("arguments", [["schedule", "aply"], ["schedule", "show", "--jason"], ["schedule", "apply", "now"], []])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["schedule", "aply"],
+        *(
+            pytest.param(wrong, marks=pytest.mark.slow)
+            for wrong in (["schedule", "show", "--jason"], ["schedule", "apply", "now"], [])
+        ),
+    ],
+)
 async def test_wrong_use(world: World, arguments: list[str]) -> None:
     """Exit code 2 for what is no command."""
     assert (await _call(world, *arguments)).code == 2

@@ -33,28 +33,29 @@ async def _attributes(run: WorkflowHandle[Any, Any]) -> dict[str, Any]:
     return {pair.key.name: pair.value for pair in (await run.describe()).typed_search_attributes}
 
 
+async def _job_state(admin: Admin) -> tuple[str, str, bool, dict[str, Any]]:
+    """Run, outcome, whether it counts as a success, and the counts."""
+    row = await admin.fetchrow("SELECT run_id, outcome, last_success_at = last_finished_at, counts FROM crm.job_state")
+    assert row is not None
+    return row[0], row[1], row[2], json.loads(row[3])
+
+
 async def test_a_triggered_cycle_end_to_end(world: World, admin: Admin) -> None:
     """S1, A8, T2, D12, D24, D28: result, database, Kafka, job state and search attributes say the same about a cycle."""
     due, _ = await _sales_floor(admin)
     await world.start()
     run = await world.trigger()
     result = await run.result()
-    took = result.pop("DurationMs")
-    said = {"ReserveExpiredCount": 29, "BookingExpiredCount": 20, "SkippedLockedCount": 0, "PoisonCount": 1}
-    assert result == {**said, "PublishedCount": 49, "ParkedCount": 0, "Outcome": "completed"}
     assert await whole(admin) == 49
     events = await consume(world.servers["KAFKA_BOOTSTRAP_SERVERS"], world.topic)
     assert sorted(event.key.decode() for event in events) == sorted(map(str, due))
     assert {header(event, "CorrelationId") for event in events} == {run.result_run_id}
-    state = dict(await admin.fetchrow("SELECT * FROM crm.job_state") or {})
-    assert (state["run_id"], state["outcome"], state["last_success_at"]) == (
-        run.result_run_id,
-        "completed",
-        state["last_finished_at"],
-    )
-    assert json.loads(state["counts"]) == {**result, "DurationMs": took}
+    assert await _job_state(admin) == (run.result_run_id, "completed", True, result)
     found = {"ExpirationOutcome": "completed", "BookingsExpired": 49, "PoisonBookings": 1, "RecordsParked": 0}
     assert found.items() <= (await _attributes(run)).items()
+    assert 0 < result.pop("DurationMs") < 30_000
+    said = {"ReserveExpiredCount": 29, "BookingExpiredCount": 20, "SkippedLockedCount": 0, "PoisonCount": 1}
+    assert result == {**said, "PublishedCount": 49, "ParkedCount": 0, "Outcome": "completed"}
 
 
 async def test_o1_the_log_of_a_cycle(world: World, admin: Admin) -> None:
@@ -74,7 +75,6 @@ async def test_o1_the_log_of_a_cycle(world: World, admin: Admin) -> None:
     }
     assert {line["booking_id"] for line in worker.events("booking expired")} == set(map(str, due))
     assert [line["booking_id"] for line in worker.events("item failed", level="error")] == [str(poison)]
-    assert worker.events("cycle started")[0]["reserve_backlog"] == 30
 
 
 async def test_x1_an_idle_cycle_writes_only_job_state(world: World, admin: Admin) -> None:

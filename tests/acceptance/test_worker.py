@@ -98,6 +98,7 @@ async def test_the_watchdog_ends_what_hangs(world: World, admin: Admin) -> None:
     assert await whole(admin) in (0, 5)
 
 
+@pytest.mark.slow
 async def test_a_half_sent_request_does_not_hold_up_the_stop(world: World) -> None:
     """L5: a client that opened a connection to the health port and says no more is left behind."""
     worker = await world.start()

