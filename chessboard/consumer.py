@@ -4,9 +4,9 @@ What was read twice changes nothing, so after any trouble the answer is the same
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
@@ -14,7 +14,7 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from chessboard import moments
 from chessboard.batch import apply_batch
-from chessboard.membership import Group, member
+from chessboard.membership import Group, join, member
 from chessboard.record import Record
 from db.errors import DatabaseError
 from db.unit_of_work import Pool
@@ -38,6 +38,7 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has 
         self._group = group
         self._batch_size = batch_size
         self._member: AIOKafkaConsumer | None = None
+        self._stop = asyncio.Event()
         self._busy = asyncio.Lock()
         self._one_by_one = False
         self._away_since: float | None = None
@@ -47,16 +48,18 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has 
 
     async def run(self, stop: asyncio.Event) -> None:
         """Consume until `stop`: the batch in hand is finished, its offsets are committed, the group is left."""
-        running, stopping = asyncio.create_task(self._forever()), asyncio.create_task(stop.wait())
-        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if not running.done():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(GRACE), self._busy:
-                    running.cancel()
-            running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
+        self._stop = stop
+        while not stop.is_set():
+            try:
+                async with member(self._group) as joining:
+                    await self._until_stopped(self._consume(joining))
+            except UnicodeDecodeError:
+                # aiokafka lost what it had read before this record, so a new member starts from the committed offsets.
+                self._one_by_one = True
+            except (KafkaError, OSError, TimeoutError) as error:
+                self._trouble = f"{type(error).__name__}: {error}"
+                moments.kafka_unavailable(self._trouble)
+                await self._wait(RETRY_EVERY)
 
     async def check(self) -> str | None:
         """What keeps us from reading, or None."""
@@ -66,28 +69,35 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has 
             return f"topic {self._group.topic} does not exist, or may not be read: create it, or grant Read and Describe on it"
         return None
 
-    async def _forever(self) -> None:
-        while True:
-            try:
-                async with member(self._group, self) as joined:
-                    self._member = joined
-                    await self._consume(joined)
-            except UnicodeDecodeError:
-                # aiokafka lost what it had read before this record, so a new member starts from the committed offsets.
-                self._one_by_one = True
-            except (KafkaError, OSError, TimeoutError) as error:
-                self._trouble = f"{type(error).__name__}: {error}"
-                moments.kafka_unavailable(self._trouble)
-            finally:
-                self._member = None
-            await asyncio.sleep(RETRY_EVERY)
+    async def _until_stopped(self, work: Coroutine[Any, Any, None]) -> None:
+        """Interrupt `work` at a stop, but not in the middle of a batch, unless that takes longer than the grace."""
+        working, stopping = asyncio.create_task(work), asyncio.create_task(self._stop.wait())
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE), self._busy:
+                working.cancel()
+        working.cancel()
+        await asyncio.wait({working})
+        if not working.cancelled():
+            working.result()
 
-    async def _consume(self, joined: AIOKafkaConsumer) -> None:
-        while True:
-            fetched = await self._poll(joined)
-            async with self._busy:
-                await self._apply(joined, fetched)
-                await self._commit(joined)
+    async def _consume(self, joining: AIOKafkaConsumer) -> None:
+        await join(joining, self._group, self)
+        self._member = joining
+        try:
+            while not self._stop.is_set():  # a cancel alone could get lost: a transaction that cannot begin hides it
+                fetched = await self._poll(joining)
+                async with self._busy:
+                    await self._apply(joining, fetched)
+                    await self._commit(joining)
+        finally:
+            self._member = None
+
+    async def _wait(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
 
     async def _poll(self, joined: AIOKafkaConsumer) -> Fetched:
         if self._one_by_one:
@@ -139,7 +149,7 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has 
         for partition, records in undone:
             if partition in assigned:
                 joined.seek(partition, records[0].offset)
-        await asyncio.sleep(RETRY_EVERY)
+        await self._wait(RETRY_EVERY)
         joined.resume(*joined.paused())
 
     def _back(self) -> None:

@@ -33,10 +33,10 @@ class Group:
 
 
 @asynccontextmanager
-async def member(group: Group, listener: ConsumerRebalanceListener) -> AsyncIterator[AIOKafkaConsumer]:
-    """A member for as long as the block runs. Offsets are committed by the caller alone; a new group starts at the beginning.
+async def member(group: Group) -> AsyncIterator[AIOKafkaConsumer]:
+    """Somebody who may `join` the group, and has left it for sure at the end of the block.
 
-    Partitions come later, by the listener. Raises `KafkaError`, `TimeoutError` or `OSError` when no broker answers.
+    Offsets are committed by the caller alone; a new group starts at the beginning of the topic.
     """
     session_ms = int(group.session_timeout * 1000)
     consumer = AIOKafkaConsumer(
@@ -50,24 +50,30 @@ async def member(group: Group, listener: ConsumerRebalanceListener) -> AsyncIter
         metadata_max_age_ms=_METADATA_AGE_MS,
     )
     try:
-        async with asyncio.timeout(CONNECT_TIMEOUT):
-            await consumer.start()
-        consumer.subscribe([group.topic], listener=listener)
         yield consumer
     finally:
         await _leave(consumer)
 
 
+async def join(consumer: AIOKafkaConsumer, group: Group, listener: ConsumerRebalanceListener) -> None:
+    """Connect and ask for partitions; `listener` hears when they come and go.
+
+    Raises `KafkaError`, `TimeoutError` or `OSError` when no broker answers.
+    """
+    async with asyncio.timeout(CONNECT_TIMEOUT):
+        await consumer.start()
+    consumer.subscribe([group.topic], listener=listener)
+
+
 async def _leave(consumer: AIOKafkaConsumer) -> None:
-    try:
+    with suppress(TimeoutError, KafkaError, OSError):
         async with asyncio.timeout(LEAVE_TIMEOUT):
             await consumer.stop()
-    except (TimeoutError, KafkaError, OSError):
-        await _abandon(consumer)
+    await _abandon(consumer)  # also after a good stop: a connection that was just being made is left open
 
 
 async def _abandon(consumer: AIOKafkaConsumer) -> None:
-    """End its tasks and sockets at once; the group notices by the session time-out."""
+    """End the tasks and sockets that are left; a group that was not told notices by the session time-out."""
     client, fetcher, coordinator = consumer._client, consumer._fetcher, consumer._coordinator  # noqa: SLF001
     owners = [client, fetcher, coordinator]
     tasks = [task for task in asyncio.all_tasks() if any(_owner(task) is owner for owner in owners if owner is not None)]

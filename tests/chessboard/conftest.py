@@ -1,12 +1,14 @@
 """A sales grid, a producer of records and members of a consumer group, for each test its own."""
 
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 
 import pytest
 
 from db.unit_of_work import Pool, open_pool
 from devstack import addresses as names
 from tests.chessboard.grid import Grid, Market
+from tests.chessboard.member import Members, members
 from tests.conftest import Administrator, Database
 
 
@@ -28,4 +30,11 @@ def grid(chess_pool: Pool, admin: Administrator, addresses: Mapping[str, str]) -
 async def market(addresses: Mapping[str, str], topic: str, grid: Grid, database: Database) -> AsyncIterator[Market]:
     """A real topic with a producer, and consumers that read it in a group of their own."""
     async with Market.opened(addresses[names.KAFKA], topic, grid, database) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def processes(market: Market, tmp_path: Path) -> AsyncIterator[Members]:
+    """Members of the group that are processes."""
+    async with members(market, tmp_path) as opened:
         yield opened

@@ -67,6 +67,12 @@ class Grid:
             await self.take(each)
         return sold
 
+    async def put(self, sold: Sold) -> None:
+        """Put one object on the grid, taken by its booking."""
+        async with UnitOfWork(self.pool) as connection:
+            await objects.add(connection, [sold.object_id])
+        await self.take(sold)
+
     async def take(self, sold: Sold) -> None:
         """Let the booking take the object."""
         async with UnitOfWork(self.pool) as connection:
