@@ -72,7 +72,7 @@ def _plain(name: str) -> AliasChoices:
 
 
 class KafkaSettings(BaseSettings):
-    """How to reach the brokers, for any process of ours; each has a prefix of its own.
+    """How to reach the brokers and the topic, for any process of ours; each has a prefix of its own.
 
     An empty variable counts as not set, and white space around a value is dropped: compose files, charts and secrets that were
     read from a file bring both.
@@ -97,6 +97,7 @@ class KafkaSettings(BaseSettings):
     kafka_ssl_cafile: ReadableFile | None = Field(None, examples=["/etc/ssl/certs/kafka-ca.pem"])
     kafka_ssl_certfile: ReadableFile | None = Field(None, examples=["/etc/ssl/certs/client.pem"])
     kafka_ssl_keyfile: ReadableFile | None = Field(None, examples=["/etc/ssl/private/client.key"])
+    topic: str = Field("pin.crm.booking-expired.v1", pattern=r"^[A-Za-z0-9._-]{1,249}$", examples=["pin.crm.booking-expired.v1"])
 
     @model_validator(mode="after")
     def _kafka_security_is_whole(self) -> Self:
@@ -141,7 +142,6 @@ class Settings(KafkaSettings, ScheduleSettings):
     )
     database_command_timeout: Seconds = Field(10, examples=[10])
 
-    topic: str = Field("pin.crm.booking-expired.v1", pattern=r"^[A-Za-z0-9._-]{1,249}$", examples=["pin.crm.booking-expired.v1"])
     http_host: Name = Field("127.0.0.1", examples=["0.0.0.0"])  # noqa: S104 # an example: what a container's probes need
     http_port: int = Field(8000, ge=0, le=65535, examples=[8000], description="/livez and /readyz; 0 takes a free port")
     startup_timeout: Seconds = Field(30, examples=[30], description="how long to wait for the database and Temporal at start")

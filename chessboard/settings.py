@@ -22,7 +22,6 @@ class Settings(KafkaSettings):
     database_statement_cache_size: int = Field(100, ge=0, le=10_000, examples=[0], description="0 behind pgbouncer")
     database_command_timeout: Seconds = Field(4, examples=[4], description="well below the shutdown timeout")
 
-    topic: str = Field("pin.crm.booking-expired.v1", pattern=r"^[A-Za-z0-9._-]{1,249}$", examples=["pin.crm.booking-expired.v1"])
     group: Name = Field("chessboard", examples=["chessboard"], description="consumer group: its offsets are the progress")
     batch_size: int = Field(500, ge=1, le=5000, examples=[500], description="records per poll, and per transaction at most")
     session_timeout: float = Field(
