@@ -208,10 +208,9 @@ async def test_a_broker_that_is_down_is_a_result_and_not_an_error(pool: Pool, ad
 async def test_the_activity_publishes_within_its_budget(pool: Pool, admin: Admin, publisher: Publisher, topic: str) -> None:
     """D9, D13: the step returns counts; with no time left it says so and touches nothing."""
     await outbox_rows.fill(admin, 3, topic)
-    step = PublishOutbox(pool, publisher)
-    none = await ActivityEnvironment().run(step.publish_outbox, PublishOrder(time_budget=0))
+    none = await drain(pool, publisher, 0)
     assert (none.published_count, none.outcome) == (0, PublishOutcome.OUT_OF_TIME)
-    done = await ActivityEnvironment().run(step.publish_outbox, PublishOrder(time_budget=5))
+    done = await ActivityEnvironment().run(PublishOutbox(pool, publisher).publish_outbox, PublishOrder(time_budget=5))
     assert (done.published_count, done.outcome) == (3, PublishOutcome.DRAINED)
 
 
