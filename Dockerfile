@@ -16,6 +16,7 @@ WORKDIR /app
 COPY --from=packages /venv /venv
 COPY *.py ./
 COPY activities/ activities/
+COPY contracts/ contracts/
 COPY db/ db/
 COPY domain/ domain/
 COPY migrations/ migrations/

@@ -27,6 +27,8 @@ lint: $(READY) ## ruff, types, migrations, container files
 	@echo "mypy";             $(BIN)/mypy .
 	@echo "squawk";           $(BIN)/squawk $(MIGRATIONS)
 	@echo "check-jsonschema"; $(BIN)/check-jsonschema -q --builtin-schema vendor.compose-spec docker-compose.yml
+	@$(BIN)/check-jsonschema -q --check-metaschema contracts/*.schema.json
+	@$(BIN)/check-jsonschema -q --schemafile contracts/vendor/asyncapi-3.0.0.schema.json contracts/asyncapi.yaml
 	@echo "hadolint";         $(BIN)/hadolint Dockerfile
 
 format: $(READY) ## let ruff put the code in order

@@ -15,6 +15,7 @@ from temporalio.service import RPCError
 
 import connections
 import settings as configuration
+from contracts import commands as contract
 from process import CannotStartError, leave
 from workflows import schedule
 
@@ -24,6 +25,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="The booking-expiration job, for operators.")
 schedule_app = typer.Typer(no_args_is_help=True, help="The schedule that fires the cycle every minute.")
 app.add_typer(schedule_app, name="schedule")
+app.add_typer(contract.app, name="contract")
 
 
 @app.callback()

@@ -42,6 +42,8 @@ TABLE = {
     "health": Allowed((), ("aiohttp",)),
     "process": Allowed(("telemetry",)),
     "connections": Allowed(("db", "process", "publishing", "settings"), ("temporalio",)),
+    "contracts.commands": Allowed(("connections", "contracts", "settings"), ("typer",)),
+    "contracts": Allowed(("contracts", "domain"), ("aiokafka",)),
     "activities": Allowed(("domain", "db", "publishing", "telemetry", "activities"), ("temporalio",)),
     "workflows": Allowed(("activities", "domain", "workflows"), ("temporalio",)),
 }
