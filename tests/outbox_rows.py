@@ -23,8 +23,7 @@ _COLUMNS = [
 
 def row(booking_id: UUID, version: int, topic: str) -> tuple[Any, ...]:
     """One record as the expiry of a booking writes it (D12)."""
-    others = [uuid4() for _ in range(3)]
-    event = BookingExpired(booking_id, *others, Phase.RESERVE, MOMENT, "Reserved", "ReserveExpired", version)
+    event = BookingExpired(booking_id, uuid4(), uuid4(), uuid4(), Phase.RESERVE, MOMENT, "Reserved", "ReserveExpired", version)
     event_id, run_id = uuid4(), "5c9f4c1e-8f0a-4b8c-9d3c-5b1c1c1c1c1c"
     headers = events.headers(event_id, booking_id, MOMENT, topic=topic, correlation_id=run_id)
     return (
