@@ -25,7 +25,11 @@ class Settings(KafkaSettings):
     group: Name = Field("chessboard", examples=["chessboard"], description="consumer group: its offsets are the progress")
     batch_size: int = Field(500, ge=1, le=5000, examples=[500], description="records per poll, and per transaction at most")
     session_timeout: float = Field(
-        10, ge=6, le=300, examples=[10], description="after this long without a sign of life the partitions go to another member"
+        10.0,
+        ge=6,
+        le=300,
+        examples=[10],
+        description="after this long without a sign of life the partitions go to another member",
     )
 
     http_host: Name = Field("127.0.0.1", examples=["0.0.0.0"])  # noqa: S104 # an example: what a container's probes need
