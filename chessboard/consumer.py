@@ -65,7 +65,11 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has 
         """What keeps us from reading, or None."""
         if self._member is None:
             return self._trouble
-        if self._group.topic not in await self._member.topics():
+        try:
+            topics = await self._member.topics()
+        except KafkaError as error:
+            return str(error)
+        if self._group.topic not in topics:
             return f"topic {self._group.topic} does not exist, or may not be read: create it, or grant Read and Describe on it"
         return None
 
