@@ -3,6 +3,7 @@ LOCK := $(shell cat requirements-dev.lock pyproject.toml | cksum | tr ' ' -)
 READY := .venv/.installed-$(LOCK)
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest -n 3 --dist loadscope --cov --cov-report=term
+MANIFESTS := $(filter-out %kustomization.yaml %service-monitor.yaml %prometheus-rule.yaml,$(wildcard deploy/kubernetes/*.yaml))
 MIGRATIONS := $(wildcard migrations/0*.sql chessboard/migrations/0*.sql)
 
 .PHONY: help demo test test-all lint format stack worker bench lock clean
@@ -22,7 +23,7 @@ test: $(READY) ## the tests, on real servers (ARGS="-k …" for some of them)
 test-all: $(READY) ## the slow tests too
 	@exec $(PYTEST) $(ARGS)
 
-lint: $(READY) ## ruff, types, migrations, container files
+lint: $(READY) ## ruff, types, migrations, container and Kubernetes files, alerts
 	@echo "ruff";             $(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
 	@echo "mypy";             $(BIN)/mypy .
 	@echo "squawk";           $(BIN)/squawk $(MIGRATIONS)
@@ -30,6 +31,10 @@ lint: $(READY) ## ruff, types, migrations, container files
 	@$(BIN)/check-jsonschema -q --check-metaschema contracts/*.schema.json
 	@$(BIN)/check-jsonschema -q --schemafile contracts/vendor/asyncapi-3.0.0.schema.json contracts/asyncapi.yaml
 	@echo "hadolint";         $(BIN)/hadolint Dockerfile
+	@echo "kubernetes";       $(BIN)/kubernetes-validate --strict --quiet $(MANIFESTS)
+	@$(BIN)/check-jsonschema -q --schemafile tests/schemas/servicemonitor.json deploy/kubernetes/service-monitor.yaml
+	@$(BIN)/check-jsonschema -q --schemafile tests/schemas/prometheusrule.json deploy/kubernetes/prometheus-rule.yaml
+	@echo "alerts";           ops/check.sh
 
 format: $(READY) ## let ruff put the code in order
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
