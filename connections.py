@@ -47,6 +47,12 @@ async def _require_migrations(pool: Pool, address: str) -> None:
         )
 
 
+async def ping(pool: Pool) -> None:
+    """Whether the database answers. Raises `DatabaseError`."""
+    async with UnitOfWork(pool) as connection:
+        await connection.execute("SELECT 1")
+
+
 async def close(pool: Pool) -> None:
     """Close a pool politely; a server that does not say goodbye within the time limit is left without one."""
     try:
@@ -68,6 +74,11 @@ async def temporal(arguments: dict[str, Any]) -> Client:
         raise RuntimeError(f"no answer within {CONNECT_TIMEOUT:.0f} s") from None
     except ValueError as error:
         raise CannotStartError(f"TEMPORAL_ADDRESS={arguments['target_host']}: {error}; for example localhost:7233") from error
+
+
+async def ask(client: Client) -> str | None:
+    """What keeps Temporal from serving us, or None."""
+    return None if await client.service_client.check_health() else "the frontend says it is not serving"
 
 
 def kafka(settings: KafkaSettings, client_id: str = "booking-expiration") -> KafkaOptions:

@@ -1,7 +1,8 @@
-"""`/livez` and `/readyz`: is the process alive, and can it do its work?"""
+"""`/livez` and `/readyz`: is the process alive, and can it do its work? `/metrics`: how is it doing?"""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
@@ -23,8 +24,9 @@ async def serve(
     required: Mapping[str, Check],
     optional: Mapping[str, Check],
     variable: str = "BOOKING_EXPIRATION_HTTP_PORT",
+    metrics: Callable[[], Awaitable[bytes]] | None = None,
 ) -> tuple[web.AppRunner, str]:
-    """Serve both paths; returns the runner, whose `cleanup()` ends it, and the address that was taken.
+    """Serve the paths, `/metrics` if there are any; returns the runner, whose `cleanup()` ends it, and the address it took.
 
     `/readyz` answers 503 when a required check fails. An optional one only makes it `degraded`: with Kafka down expiry goes
     on (D13), and a roll-out must not wait for it. Raises `OSError` when the port is taken; `variable` names another one.
@@ -43,6 +45,8 @@ async def serve(
 
     app = web.Application()
     app.add_routes([web.get("/livez", livez), web.get("/readyz", readyz)])
+    if metrics is not None:
+        app.add_routes([web.get("/metrics", partial(_exposition, metrics))])
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSE_TIMEOUT)
     await runner.setup()
     site = web.TCPSite(runner, host, port)
@@ -54,6 +58,10 @@ async def serve(
         raise OSError(f"port {port} of {host}, for /livez and /readyz: {error.strerror}; {advice}") from error
     taken = runner.addresses[0][1]
     return runner, f"http://{host}:{taken}"
+
+
+async def _exposition(metrics: Callable[[], Awaitable[bytes]], _request: web.Request) -> web.Response:
+    return web.Response(body=await metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
 
 async def _ask(check: Check) -> str:

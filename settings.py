@@ -1,5 +1,6 @@
 """The settings: one frozen model. The environment is read here and nowhere else (D21: Temporal's part by envconfig)."""
 
+import dataclasses
 import difflib
 import os
 import re
@@ -143,7 +144,8 @@ class Settings(KafkaSettings, ScheduleSettings):
     database_command_timeout: Seconds = Field(10, examples=[10])
 
     http_host: Name = Field("127.0.0.1", examples=["0.0.0.0"])  # noqa: S104 # an example: what a container's probes need
-    http_port: int = Field(8000, ge=0, le=65535, examples=[8000], description="/livez and /readyz; 0 takes a free port")
+    http_port: int = Field(8000, ge=0, le=65535, examples=[8000], description="/livez, /readyz, /metrics; 0 takes a free port")
+    gauges_interval: Seconds = Field(10, examples=[10], description="between two readings of database and schedule for /metrics")
     startup_timeout: Seconds = Field(30, examples=[30], description="how long to wait for the database and Temporal at start")
     shutdown_timeout: Seconds = Field(12, le=60, examples=[12], description="after SIGTERM; then the watchdog ends the process")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", examples=["INFO"])
@@ -184,6 +186,53 @@ def temporal() -> dict[str, Any]:
         # A parse error quotes the offending line of the profile file, which may be the API key's.
         what = "; ".join(line for line in str(error).splitlines() if not re.match(r"\s*\d*\s*\|", line))
         _refuse([f"TEMPORAL_*: {what}; see `temporal config list`, for example TEMPORAL_ADDRESS=localhost:7233"])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Push:
+    """What is pushed to a collector by OTLP. The SDK reads the other OTEL_* variables itself; here is what its core cannot."""
+
+    traces: bool = False
+    metrics: bool = False
+    metrics_url: str = "http://localhost:4318/v1/metrics"
+    metrics_headers: dict[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    metrics_interval: float = 60.0
+
+
+def opentelemetry() -> Push:
+    """What the standard OTEL_* variables ask to push: signals whose exporter is `otlp`, or unnamed while there is an endpoint."""
+    given = {name: value.strip() for name, value in os.environ.items() if name.startswith("OTEL_") and value.strip()}
+    wrong = [
+        f"{name}: only http/protobuf is there, usually on port 4318; leave it out"
+        for name in sorted(given)
+        if name.startswith("OTEL_EXPORTER_OTLP_") and name.endswith("PROTOCOL") and given[name] != "http/protobuf"
+    ]
+    for name, known in (("OTEL_TRACES_EXPORTER", "otlp, none"), ("OTEL_METRICS_EXPORTER", "otlp, prometheus, none")):
+        if not set(given.get(name, "none").split(",")) <= set(known.split(", ")):
+            wrong.append(f"{name}: must be of {known}; for example otlp")
+    interval = given.get("OTEL_METRIC_EXPORT_INTERVAL", "60000")
+    if not interval.isdecimal() or not int(interval):
+        wrong.append("OTEL_METRIC_EXPORT_INTERVAL: must be milliseconds; for example 60000")
+    if wrong:
+        _refuse(wrong)
+    base = given.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318").rstrip("/")
+    headers = given.get("OTEL_EXPORTER_OTLP_METRICS_HEADERS", given.get("OTEL_EXPORTER_OTLP_HEADERS", ""))
+    pairs = [pair.split("=", 1) for pair in headers.split(",") if "=" in pair]
+    return Push(
+        traces=_pushed("TRACES", given),
+        metrics=_pushed("METRICS", given),
+        metrics_url=given.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", f"{base}/v1/metrics"),
+        metrics_headers={unquote(name.strip()): unquote(value.strip()) for name, value in pairs},
+        metrics_interval=int(interval) / 1000,
+    )
+
+
+def _pushed(signal: str, given: dict[str, str]) -> bool:
+    if given.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return False
+    exporter = given.get(f"OTEL_{signal}_EXPORTER")
+    endpoints = {"OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"}
+    return "otlp" in exporter.split(",") if exporter else not endpoints.isdisjoint(given)
 
 
 def _variable(name: str, model: type[BaseSettings] = Settings) -> str:

@@ -1,4 +1,4 @@
-"""What the worker says about itself: set-up, and one function per domain moment. Nobody else touches a logger or a counter.
+"""What the worker says about itself: one function per domain moment. Nobody else touches a logger, a counter or a span.
 
 | moment | log event | level | fields |
 |---|---|---|---|
@@ -9,84 +9,74 @@
 | `batch_committed` | batch committed | info | phase, expired, skipped_locked, poison |
 | `batch_repeated` | batch already committed | warning | phase, expired |
 | `records_published` | records published | info | count |
+| `records_released` | records released | debug | count |
 | `record_parked` | record parked | error | event_id, booking_id, reason |
 | `broker_unavailable` | broker unavailable | warning | reason |
 | `step_failed` | step failed | error | step, error, retryable |
 | `cycle_completed` | cycle completed | info, else warning | outcome, counts, duration_ms, skipped_locked, failures |
+| `gauges_unreadable` | gauges unreadable | warning | source, reason |
+| `collector_unavailable` | collector unavailable | warning | signal |
+| `collector_back` | collector back | info | signal |
 | `worker_*`, `schedule_*`, `search_attributes_missing` | worker …, schedule … | info or warning | see below |
 
-Every line has `timestamp` (UTC), `level`, `event` and, inside a cycle, `run_id`: the correlation id (A1, O3). No personal data.
-A library's line also has `logger`: who speaks.
+Every line has `timestamp` (UTC), `level`, `event` and, inside a cycle, `run_id`: the correlation id (A1, O3); where there is a
+trace also `trace_id` and `span_id`. No personal data. A library's line also has `logger`: who speaks.
+
+| metric | type | labels | said by |
+|---|---|---|---|
+| `crm_booking_expiration_cycle_duration_seconds` | histogram | | `cycle_completed` |
+| `crm_booking_expiration_items_total` | counter | phase | `batch_committed` |
+| `crm_booking_expiration_skip_locked_total` | counter | | `batch_committed` |
+| `crm_booking_expiration_batch_duration_seconds` | histogram | phase | `batch_committed` |
+| `crm_booking_expiration_deadline_to_expired_seconds` | histogram | | `batch_committed` |
+| `crm_booking_expiration_errors_total` | counter | kind | `item_failed`, `step_failed`, `record_parked`, `cycle_completed` |
+| `crm_outbox_published_total` | counter | result | `records_published`, `records_released`, `record_parked` |
+| `crm_outbox_commit_to_published_seconds` | histogram | | `records_published` |
+| `crm_booking_expiration_backlog` | gauge | | `database_read` |
+| `crm_booking_expiration_oldest_due_age_seconds` | gauge | phase | `database_read` |
+| `crm_booking_expiration_last_success_timestamp_seconds` | gauge | | `database_read` |
+| `crm_booking_expiration_poison_bookings` | gauge | | `database_read` |
+| `crm_outbox_backlog` | gauge | | `database_read` |
+| `crm_outbox_oldest_unpublished_age_seconds` | gauge | | `database_read` |
+| `crm_outbox_parked` | gauge | | `database_read` |
+| `crm_booking_expiration_schema_info` | gauge | version | `database_read` |
+| `crm_booking_expiration_paused` | gauge | what | `database_read`, `schedule_read` |
+| `crm_booking_expiration_missed_ticks_total` | counter | | `schedule_read` |
+| `crm_booking_expiration_last_read_timestamp_seconds` | gauge | source | `database_read`, `schedule_read` |
+| `crm_booking_expiration_pool_connections` | gauge | state | `pool_used` |
+| `crm_booking_expiration_build_info` | gauge | version | `worker_built` |
+
+| span | inside | covers |
+|---|---|---|
+| `transaction` | an activity | one transaction, with the wait for a connection |
+| `claim` | `transaction` | selecting and locking due bookings |
+| `write` | `transaction` | bookings, audit, cards and outbox records, one statement |
+| `commit` | `transaction` | COMMIT |
+| `kafka send` | `RunActivity:publish_outbox` | one claim of outbox records, until Kafka's yes |
+| `chessboard apply` | `RunActivity:expire_batch` | the consumer's transaction with a batch's records, in its own process |
+
+The Temporal SDK makes the spans around them: `RunWorkflow:BookingExpirationCycle` (the root), `StartActivity:…`, `RunActivity:…`.
+Every span of a cycle has `correlationId`, the job run id; the root has an event `schedule tick` at the tick's own time, and
+`RunActivity:expire_batch` an event `booking expired` for each booking, with its `tenantId`.
 """
 
-import logging
-import sys
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import structlog
-from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+from opentelemetry import trace
+
+import logs
+import metrics
+import tracing
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("booking-expiration")
+_KINDS: Final = {"expire_batch": "batch", "publish_outbox": "publish"}
 
-
-def configure(level: str = "INFO") -> None:
-    """Log JSON to standard output, or readable colours when that is a terminal; libraries' logs in the same shape (O1)."""
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-        _readable_first,
-    ]
-    last: list[Any] = (
-        [_harmless, structlog.dev.ConsoleRenderer()] if sys.stdout.isatty() else [structlog.processors.JSONRenderer(default=str)]
-    )
-    structlog.configure(
-        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=False,
-    )
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
-        )
-    )
-    logging.captureWarnings(True)
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    logging.getLogger("booking-expiration").setLevel(level)
-    # aiokafka repeats an unreachable broker several times a second; `broker_unavailable` says it once per attempt.
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    # `step_failed` says it, in one line and without a stack.
-    logging.getLogger("temporalio.activity").setLevel(logging.ERROR)
-
-
-def _readable_first(_logger: Any, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """When, how bad and what, at the start of every line."""
-    first = ("timestamp", "level", "event")
-    return {**{key: event[key] for key in first if key in event}, **event}
-
-
-def _harmless(_logger: Any, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """No escape sequence in data reaches a terminal; a stack trace keeps its lines. JSON needs none of this."""
-    for key, value in event.items():
-        if isinstance(value, str):
-            kept = "\n" if key == "exception" else ""
-            event[key] = "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in value)
-    return event
-
-
-def temporal_runtime() -> Runtime:
-    """The SDK core, its own logs in our shape instead of ANSI text on standard output (trap 19)."""
-    core = LoggingConfig(
-        filter=TelemetryFilter(core_level="WARN", other_level="ERROR"),
-        forwarding=LogForwardingConfig(logger=logging.getLogger("temporalio.core")),
-    )
-    return Runtime(telemetry=TelemetryConfig(logging=core))
+configure = logs.configure
+span, sending, traceparent = tracing.span, tracing.sending, tracing.traceparent
 
 
 def bind_run(run_id: str) -> None:
@@ -107,15 +97,26 @@ def batch_selected(phase: str, count: int) -> None:
 def booking_expired(booking_id: UUID, deal_id: UUID, phase: str, tenant_id: UUID) -> None:
     """A booking's expiry is committed."""
     _log.info("booking expired", booking_id=booking_id, deal_id=deal_id, phase=phase, tenant_id=tenant_id)
+    if (current := trace.get_current_span()).is_recording():
+        current.add_event("booking expired", {"bookingId": str(booking_id), "tenantId": str(tenant_id), "phase": phase})
 
 
 def item_failed(booking_id: UUID, phase: str, reason: str) -> None:
     """A booking is poison: left out of its batch, still due (R5, D6)."""
+    metrics.now().errors.add(1, {"kind": "item"})
     _log.error("item failed", booking_id=booking_id, phase=phase, exception=reason)
 
 
-def batch_committed(phase: str, expired: int, skipped_locked: int, poison: int) -> None:
-    """A batch is committed; counts in bookings."""
+def batch_committed(
+    phase: str, expired: int, skipped_locked: int, poison: int, *, seconds: float, delays: Iterable[float]
+) -> None:
+    """This attempt committed a batch; counts in bookings, `delays` from each one's deadline to its expiry in seconds."""
+    instruments, labels = metrics.now(), {"phase": phase}
+    instruments.items.add(expired, labels)
+    instruments.skipped.add(skipped_locked)
+    instruments.batch.record(seconds, labels)
+    for delay in delays:
+        instruments.deadline.record(delay)
     _log.info("batch committed", phase=phase, expired=expired, skipped_locked=skipped_locked, poison=poison)
 
 
@@ -124,13 +125,25 @@ def batch_repeated(phase: str, expired: int) -> None:
     _log.warning("batch already committed", phase=phase, expired=expired)
 
 
-def records_published(count: int) -> None:
-    """Kafka acknowledged `count` outbox records and the outbox says so."""
+def records_published(count: int, delays: Iterable[float]) -> None:
+    """Kafka acknowledged `count` outbox records and the outbox says so; `delays` since their commit in seconds."""
+    instruments = metrics.now()
+    instruments.published.add(count, {"result": "published"})
+    for delay in delays:
+        instruments.commit.record(delay)
     _log.info("records published", count=count)
+
+
+def records_released(count: int) -> None:
+    """So many outbox records were claimed and could not be sent; they go out later (D9)."""
+    metrics.now().published.add(count, {"result": "unavailable"})
+    _log.debug("records released", count=count)
 
 
 def record_parked(event_id: UUID, booking_id: UUID, reason: str) -> None:
     """Kafka can never take this record; it waits for an operator (D10)."""
+    metrics.now().published.add(1, {"result": "parked"})
+    metrics.now().errors.add(1, {"kind": "publish"})
     _log.error("record parked", event_id=event_id, booking_id=booking_id, reason=reason)
 
 
@@ -140,12 +153,16 @@ def broker_unavailable(reason: str) -> None:
 
 
 def step_failed(step: str, error: str, *, retryable: bool) -> None:
-    """One attempt at a step failed."""
+    """One attempt at a step failed; `step` begins with the activity's name."""
+    metrics.now().errors.add(1, {"kind": _KINDS.get(step.partition(" ")[0], "cycle")})
     _log.error("step failed", step=step, error=error, retryable=retryable)
 
 
 def cycle_completed(outcome: str, duration_ms: int, skipped_locked: int, counts: dict[str, Any], failures: list[str]) -> None:
     """A cycle is over, whatever its outcome (D24)."""
+    metrics.now().cycle.record(duration_ms / 1000)
+    if outcome == "failed":
+        metrics.now().errors.add(1, {"kind": "cycle"})
     log = _log.info if outcome == "completed" else _log.warning
     log(
         "cycle completed",
@@ -155,6 +172,66 @@ def cycle_completed(outcome: str, duration_ms: int, skipped_locked: int, counts:
         skipped_locked=skipped_locked,
         failures=failures,
     )
+
+
+def database_read(
+    *,
+    at: datetime,
+    backlog: int,
+    oldest_due: Mapping[str, float],
+    last_success: datetime | None,
+    poison: int,
+    outbox: tuple[int, float, int],
+    schema: str,
+    paused: Mapping[str, bool],
+) -> None:
+    """What any instance can read, in bookings and seconds; of the outbox: backlog, age of the oldest record, parked records."""
+    board = metrics.now().board
+    board.set("crm_booking_expiration_backlog", backlog)
+    for phase, age in oldest_due.items():
+        board.set("crm_booking_expiration_oldest_due_age", age, phase=phase)
+    board.set("crm_booking_expiration_last_success_timestamp", last_success.timestamp() if last_success else 0)
+    board.set("crm_booking_expiration_poison_bookings", poison)
+    for name, value in zip(("backlog", "oldest_unpublished_age", "parked"), outbox, strict=True):
+        board.set(f"crm_outbox_{name}", value)
+    board.replace("crm_booking_expiration_schema_info", 1, version=schema)
+    for what, is_so in paused.items():
+        board.set("crm_booking_expiration_paused", is_so, what=what)
+    board.set("crm_booking_expiration_last_read_timestamp", at.timestamp(), source="database")
+
+
+def schedule_read(*, at: datetime, paused: bool, missed_ticks: int) -> None:
+    """What the schedule says of itself: whether somebody paused it, and how many ticks did not become a cycle."""
+    board = metrics.now().board
+    board.set("crm_booking_expiration_paused", paused, what="schedule")
+    board.set("crm_booking_expiration_missed_ticks", missed_ticks)
+    board.set("crm_booking_expiration_last_read_timestamp", at.timestamp(), source="schedule")
+
+
+def gauges_unreadable(source: str, reason: str) -> None:
+    """From now on the gauges of this source are old; their last-read timestamp says how old. Said once per outage."""
+    _log.warning("gauges unreadable", source=source, reason=reason)
+
+
+def pool_used(in_use: int, idle: int, most: int) -> None:
+    """This worker's connections to the database, just now."""
+    for state, count in (("in_use", in_use), ("idle", idle), ("max", most)):
+        metrics.now().board.set("crm_booking_expiration_pool_connections", count, state=state)
+
+
+def collector_unavailable(signal: str) -> None:
+    """Pushed traces or metrics do not arrive; nothing else is affected. Said once per outage."""
+    _log.warning("collector unavailable", signal=signal)
+
+
+def collector_back(signal: str) -> None:
+    """They arrive again."""
+    _log.info("collector back", signal=signal)
+
+
+def worker_built(version: str) -> None:
+    """What runs here; for `…_build_info`, not for the log."""
+    metrics.now().board.replace("crm_booking_expiration_build_info", 1, version=version)
 
 
 def worker_started(task_queue: str, temporal: str, web: str) -> None:

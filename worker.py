@@ -19,7 +19,9 @@ from activities.cycle_frame import CycleFrame
 from activities.expire_batch import ExpireBatch
 from activities.publish_outbox import PublishOutbox
 from db.errors import DatabaseError, DatabaseUnavailableError
-from db.unit_of_work import Pool, UnitOfWork
+from db.unit_of_work import Pool
+from exporting import WorkerExporting
+from gauges import Gauges
 from process import EXIT_CANNOT_START, CannotStartError, Patience, StoppedEarlyError, leave, stop_on_signals
 from publishing import Publisher
 from settings import Settings
@@ -35,9 +37,11 @@ async def run(settings: Settings) -> None:
     """Work until SIGTERM or SIGINT, then finish what is in hand. Raises `CannotStartError`, `DatabaseError`."""
     stop = stop_on_signals(settings.shutdown_timeout)
     patience = Patience(settings.startup_timeout, stop)
-    temporal = {**configuration.temporal(), "runtime": telemetry.temporal_runtime()}
+    exporting = WorkerExporting(configuration.opentelemetry())
+    temporal = {**configuration.temporal(), "runtime": exporting.runtime(), "plugins": exporting.plugins}
     address = str(temporal["target_host"])
     async with AsyncExitStack() as opened:
+        opened.push_async_callback(exporting.stop)
         database = partial(connections.database, settings)
         pool = await patience.until("database", settings.database_address, database, heals=DatabaseUnavailableError)
         opened.push_async_callback(connections.close, pool)
@@ -45,13 +49,17 @@ async def run(settings: Settings) -> None:
         publisher = Publisher(connections.kafka(settings), topic=settings.topic)
         opened.push_async_callback(publisher.close)
         worker = await _worker(settings, client, pool, publisher)
+        gauges = Gauges(pool, client, settings.schedule_id, settings.gauges_interval)
+        await gauges.read()
         web, web_address = await health.serve(
             settings.http_host,
             settings.http_port,
-            required={"database": partial(_ping, pool), "temporal": partial(_ask, client)},
+            required={"database": partial(connections.ping, pool), "temporal": partial(connections.ask, client)},
             optional={"kafka": publisher.check},
+            metrics=partial(gauges.scraped, exporting.exposition),
         )
         opened.push_async_callback(web.cleanup)
+        opened.callback(asyncio.create_task(gauges.run()).cancel)
         telemetry.worker_started(settings.task_queue, address, web_address)
         await _until_stopped(worker, stop)
     telemetry.worker_stopped()
@@ -88,15 +96,6 @@ async def _worker(settings: Settings, client: Client, pool: Pool, publisher: Pub
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),  # how long a killed worker holds its cycle up
         max_heartbeat_throttle_interval=timedelta(seconds=1),  # how soon a cancel arrives (trap 9)
     )
-
-
-async def _ping(pool: Pool) -> None:
-    async with UnitOfWork(pool) as connection:
-        await connection.execute("SELECT 1")
-
-
-async def _ask(client: Client) -> str | None:
-    return None if await client.service_client.check_health() else "the frontend says it is not serving"
 
 
 def main() -> None:

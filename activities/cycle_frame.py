@@ -24,7 +24,7 @@ class CycleFrame:
     @reported
     async def open_cycle(self) -> OpenedCycle:
         """Read AsOf from the database's clock (D2), count the backlog, mark the start."""
-        async with heartbeating(), UnitOfWork(self._pool) as connection:
+        async with heartbeating(), UnitOfWork(self._pool, telemetry.span) as connection:
             opening = await job_state.opened(connection)
         telemetry.cycle_started(opening.as_of, opening.reserve_backlog, opening.booking_backlog)
         return OpenedCycle(
@@ -40,6 +40,6 @@ class CycleFrame:
         """Leave outcome and counts in `job_state` and in the log (A8, D24)."""
         result = closing.result
         counts = result.model_dump(mode="json", by_alias=True)
-        async with heartbeating(), UnitOfWork(self._pool) as connection:
+        async with heartbeating(), UnitOfWork(self._pool, telemetry.span) as connection:
             await job_state.finished(connection, activity.info().workflow_run_id or "", result.outcome, counts)
         telemetry.cycle_completed(result.outcome, result.duration_ms, result.skipped_locked_count, counts, closing.failures)

@@ -1,5 +1,6 @@
 """One batch of one phase: claim, decide, write, commit (A3 to A7, T1). The activity `expire_batch`."""
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from db.errors import RowRefusedError, TooManyRefusalsError, translate
 from db.ledger import POISON_IDS_KEPT, BatchKey, Counts, Refusal
 from db.unit_of_work import Connection, Pool, UnitOfWork
 from domain.booking import Booking, BookingError
+from domain.events import Phase
 
 MAX_REFUSALS: Final = 1000
 """Poison rows per phase and cycle; more than that is a bug that refuses everything, not poison (D6)."""
@@ -62,7 +64,12 @@ async def run_batch(pool: Pool, plan: Plan) -> Batch:
 
 
 async def _attempt(pool: Pool, plan: Plan, write: "Write") -> Batch:
-    async with UnitOfWork(pool) as connection:
+    with telemetry.span("transaction"):
+        return await _transaction(pool, plan, write)
+
+
+async def _transaction(pool: Pool, plan: Plan, write: "Write") -> Batch:
+    async with UnitOfWork(pool, telemetry.span) as connection:
         await ledger.lock(connection, plan.key)
         if (earlier := await ledger.find(connection, plan.key)) is not None:
             return Batch(earlier, repeated=True)
@@ -83,12 +90,15 @@ async def _fill(connection: Connection, batch: Batch, plan: Plan, write: "Write"
     """Claim and write until the batch is full or nothing due is left; poison never uses up the batch (D6)."""
     reached = _START
     while wanted := plan.size - len(batch.expired):
-        claimed = await bookings.claim(connection, plan.key.phase, plan.as_of, wanted, [r.booking_id for r in batch.refusals])
+        with telemetry.span("claim"):
+            refused_before = [refusal.booking_id for refusal in batch.refusals]
+            claimed = await bookings.claim(connection, plan.key.phase, plan.as_of, wanted, refused_before)
         telemetry.batch_selected(plan.key.phase, len(claimed))
         # The greatest key, not the last row's: a row whose deadline moved comes back in its old place (trap 23).
         reached = max([reached, *((b.deadline, b.id) for b in claimed if b.deadline is not None)])
         due, refused = _decide(claimed, plan.as_of)
-        refused += await write(connection, due, plan)
+        with telemetry.span("write"):
+            refused += await write(connection, due, plan)
         poison = {refusal.booking_id for refusal in refused}
         batch.refusals += refused
         batch.expired += [booking for booking in due if booking.id not in poison]
@@ -159,10 +169,11 @@ class ExpireBatch:
         """Expire one batch exactly once, however often it is called for the same run, phase and number (D7)."""
         run_id = activity.info().workflow_run_id or ""
         key = BatchKey(run_id, order.phase, order.batch_no)
-        plan = Plan(key, order.as_of, order.batch_size, Envelope(run_id, self._topic))
+        plan = Plan(key, order.as_of, order.batch_size, Envelope(run_id, self._topic, telemetry.traceparent()))
+        began = time.perf_counter()
         async with heartbeating():
             batch = await run_batch(self._pool, plan)
-        _say(order.phase, batch)
+        _say(order.phase, batch, time.perf_counter() - began)
         counts = batch.counts
         return BatchResult(
             expired_count=counts.expired,
@@ -172,8 +183,8 @@ class ExpireBatch:
         )
 
 
-def _say(phase: str, batch: Batch) -> None:
-    """After the commit, so that the log never says what a rollback undid."""
+def _say(phase: Phase, batch: Batch, seconds: float) -> None:
+    """After the commit, so that neither log nor metrics say what a rollback undid."""
     if batch.repeated:
         telemetry.batch_repeated(phase, batch.counts.expired)
         return
@@ -181,4 +192,12 @@ def _say(phase: str, batch: Batch) -> None:
         telemetry.booking_expired(booking.id, booking.deal_id, phase, booking.tenant_id)
     for refusal in batch.refusals:
         telemetry.item_failed(refusal.booking_id, phase, refusal.reason)
-    telemetry.batch_committed(phase, batch.counts.expired, batch.counts.skipped_locked, batch.counts.poison)
+    counts = batch.counts
+    delays = [_delay(booking, phase, counts.closed_at) for booking in batch.expired if counts.closed_at]
+    telemetry.batch_committed(phase, counts.expired, counts.skipped_locked, counts.poison, seconds=seconds, delays=delays)
+
+
+def _delay(booking: Booking, phase: Phase, closed_at: datetime) -> float:
+    """Seconds from the deadline to the end of the batch, both by the database's clock (X8)."""
+    deadline = booking.reserve_expires_at if phase is Phase.RESERVE else booking.booking_expires_at
+    return (closed_at - deadline).total_seconds() if deadline else 0.0

@@ -87,34 +87,38 @@ class _Drain:
                 self.outcome = PublishOutcome.OUT_OF_TIME
                 return
             token, started = uuid4(), clock()
-            async with UnitOfWork(self.pool) as connection:
+            async with UnitOfWork(self.pool, telemetry.span) as connection:
                 records = await outbox.claim(connection, self.claim_size, LEASE, token)
             if not records:
                 return
             # Counted from before the claim: a process that was frozen in between must not send on a lease that is over.
             limit = 0 if self.stopping else min(SEND_TIMEOUT, max(left, LAST_SEND)) - (clock() - started)
-            outcomes = await self.publisher.send(records, limit)
-            await self._settle(token, records, outcomes)
+            with telemetry.sending([record.headers for record in records]):
+                outcomes = await self.publisher.send(records, limit)
+            await self._settle(token, records, outcomes, clock() - started)
 
-    async def _settle(self, token: UUID, records: list[OutboxRecord], outcomes: list[Outcome]) -> None:
-        """Write down what became of a claim, in one transaction."""
+    async def _settle(self, token: UUID, records: list[OutboxRecord], outcomes: list[Outcome], took: float) -> None:
+        """Write down what became of a claim, in one transaction; `took`: seconds from the claim to Kafka's answer."""
         pairs = list(zip(records, outcomes, strict=True))
         delivered = [Delivery(record.id, *outcome) for record, outcome in pairs if isinstance(outcome, Delivered)]
         unsent = [(record.id, outcome.reason) for record, outcome in pairs if isinstance(outcome, Unavailable)]
         rejected = [(record, outcome.reason) for record, outcome in pairs if isinstance(outcome, Rejected)]
-        async with UnitOfWork(self.pool) as connection:
+        async with UnitOfWork(self.pool, telemetry.span) as connection:
             settled = await outbox.settle(connection, token, delivered) if delivered else 0
             if unsent:
                 await outbox.release(connection, token, [record_id for record_id, _ in unsent])
             parked = [pair for pair in rejected if await outbox.park(connection, token, pair[0].id, pair[1])]
+        if settled:
+            ages = [record.age + took for record, outcome in pairs if isinstance(outcome, Delivered)]
+            telemetry.records_published(settled, ages)
         self._count(settled, parked, unsent)
 
     def _count(self, settled: int, parked: list[tuple[OutboxRecord, str]], unsent: list[tuple[int, str]]) -> None:
         """Say and count only what is committed."""
         self.published += settled
         self.parked += len(parked)
-        if settled:
-            telemetry.records_published(settled)
+        if unsent:
+            telemetry.records_released(len(unsent))
         for record, reason in parked:
             telemetry.record_parked(record.event_id, record.booking_id, reason)
         if unsent and not self.stopping:

@@ -15,7 +15,8 @@ _COUNTED: Final = {"freed": Effect.FREED, "late": Effect.LATE, "duplicate": Effe
 
 async def apply_batch(pool: Pool, records: Sequence[Record], event_type: str) -> dict[str, int]:
     """Commit a batch; counts of freed, late, duplicate and set_aside. Raises `DatabaseError`: then apply it again."""
-    verdicts = await _commit(pool, records, event_type)
+    with moments.applying(records):
+        verdicts = await _commit(pool, records, event_type)
     counts = {name: verdicts.count(effect) for name, effect in _COUNTED.items()}
     for record, verdict in zip(records, verdicts, strict=True):  # said after the commit: before it, it may not be so
         _say(record, verdict, event_type)

@@ -18,7 +18,8 @@ A late or set-aside record and the lag in records are what alerts stand on. Metr
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 from uuid import UUID
 
@@ -26,6 +27,8 @@ import structlog
 from opentelemetry import metrics
 
 import telemetry
+import tracing
+from chessboard.record import Record
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("chessboard")
 _meter = metrics.get_meter("chessboard")
@@ -57,6 +60,13 @@ def partitions_assigned(partitions: Iterable[int]) -> None:
 def partitions_revoked(partitions: Iterable[int]) -> None:
     """The group is about to share its partitions anew."""
     _log.info("partitions revoked", partitions=sorted(partitions))
+
+
+def applying(records: Sequence[Record]) -> AbstractContextManager[None]:
+    """A batch's transaction, as a span in each cycle's trace that its records come from."""
+    return tracing.consuming(
+        "chessboard apply", [(record.header("traceparent"), record.header("CorrelationId")) for record in records]
+    )
 
 
 def batch_applied(partition: int, offset: int, counts: dict[str, int], lag: int | None) -> None:

@@ -40,6 +40,10 @@ class Record(NamedTuple):
     headers: Headers
     unreadable: str | None = None
 
+    def header(self, name: str) -> str | None:
+        """A header's text; None where there is none, or it is no text."""
+        return next((_text(value) for key, value in self.headers if key == name), None)
+
 
 @dataclass(frozen=True, slots=True)
 class Expiry:

@@ -16,7 +16,9 @@ from chessboard.settings import Settings
 from db.errors import DatabaseUnavailableError
 from db.migrations import known
 from db.unit_of_work import Pool, UnitOfWork, open_pool
+from exporting import Exporting
 from process import CannotStartError, Patience, stop_on_signals
+from settings import opentelemetry
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 
@@ -26,9 +28,11 @@ async def run(settings: Settings) -> None:
 
     A broker that does not answer is waited for as long as it takes: `/readyz` says so.
     """
+    exporting = Exporting(opentelemetry(), "chessboard")
     stop = stop_on_signals(settings.shutdown_timeout)
     patience = Patience(settings.startup_timeout, stop)
     async with AsyncExitStack() as opened:
+        opened.push_async_callback(exporting.stop)
         make = partial(database, settings)
         pool = await patience.until("database", settings.database_address, make, heals=DatabaseUnavailableError)
         opened.push_async_callback(connections.close, pool)

@@ -31,12 +31,13 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a batch did, in bookings; `poison_ids` holds the first 20 at most."""
+    """What a batch did, in bookings; `poison_ids` holds the first 20 at most. `closed_at` (UTC) is known to who closed it."""
 
     expired: int = 0
     skipped_locked: int = 0
     poison: int = 0
     poison_ids: list[UUID] = field(default_factory=list)
+    closed_at: datetime | None = field(default=None, compare=False)
 
 
 async def lock(connection: Connection, key: BatchKey) -> None:
@@ -84,7 +85,7 @@ _CLOSE: Final = """
       SELECT $7, $1, $8, $2, $9, skipped.rows, cardinality($5::uuid[]), ($5::uuid[])[1:20]
       FROM skipped WHERE $9 > 0 OR cardinality($5::uuid[]) > 0
     )
-    SELECT rows FROM skipped"""
+    SELECT rows, clock_timestamp() FROM skipped"""
 
 
 async def close(
@@ -101,8 +102,9 @@ async def close(
     `window_end` is the greatest (deadline, id) that was claimed, or everything due when the batch came out short.
     """
     poison = [refusal.booking_id for refusal in refusals]
-    skipped = await connection.fetchval(
+    row = await connection.fetchrow(
         _CLOSE, key.phase, as_of, *window_end, poison, [refusal.reason for refusal in refusals],
         key.run_id, key.batch_no, expired,
     )  # fmt: skip
-    return Counts(expired, skipped, len(poison), poison[:POISON_IDS_KEPT])
+    skipped, closed_at = row or (0, None)
+    return Counts(expired, skipped, len(poison), poison[:POISON_IDS_KEPT], closed_at)

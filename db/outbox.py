@@ -44,7 +44,10 @@ class RecordInFlightError(OutboxError):
 
 
 class OutboxRecord(NamedTuple):
-    """One claimed record. `headers` is the text of a JSON object, in the order in which the database keeps its keys."""
+    """One claimed record. `headers` is the text of a JSON object, in the order in which the database keeps its keys.
+
+    `age`: seconds from its commit to the claim, by the database's clock.
+    """
 
     id: int
     event_id: UUID
@@ -54,6 +57,7 @@ class OutboxRecord(NamedTuple):
     payload: bytes
     headers: str
     attempts: int
+    age: float = 0.0
 
 
 class Delivery(NamedTuple):
@@ -88,7 +92,7 @@ UPDATE crm.outbox AS record
           LIMIT $3
             FOR NO KEY UPDATE SKIP LOCKED))
 RETURNING record.id, record.event_id, record.aggregate_id, record.aggregate_id::text, record.topic, record.payload,
-          record.headers::text, record.attempts"""
+          record.headers::text, record.attempts, extract(epoch FROM clock_timestamp() - record.recorded_at)::float8"""
 
 
 async def claim(connection: Connection, limit: int, lease_seconds: float, token: UUID) -> list[OutboxRecord]:

@@ -4,8 +4,8 @@ It commits on a clean exit and rolls back on an error; there is no commit() to c
 """
 
 import asyncio
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import TracebackType
 from typing import Any, Final, TypeAlias
 
@@ -17,6 +17,7 @@ from db.errors import translate
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
+Span: TypeAlias = Callable[[str], AbstractContextManager[Any]]
 ACQUIRE_TIMEOUT: Final = 5.0
 """Seconds to wait for a free connection, connecting included."""
 
@@ -59,11 +60,12 @@ class UnitOfWork:
 
     Begin, commit, rollback and release cannot be interrupted; everything between can (trap 11, L5). COMMIT is the point
     of no return: a cancel that arrives during it is dropped, because the work is done. Raises `DatabaseError`; after a
-    failed COMMIT the outcome is unknown (trap 26).
+    failed COMMIT the outcome is unknown (trap 26). `span`, given its name, is what goes around COMMIT.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, span: Span = nullcontext) -> None:
         self._pool = pool
+        self._span = span
         self._connection: Connection
         self._transaction: Transaction
 
@@ -80,7 +82,8 @@ class UnitOfWork:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
             try:
-                await _uninterrupted(self._commit())
+                with self._span("commit"):
+                    await _uninterrupted(self._commit())
             except Exception as failure:
                 raise translate(failure) from failure
             return

@@ -1,0 +1,175 @@
+"""Where metrics and traces go: `/metrics` always; a collector, by OTLP, when the standard OTEL_* variables say so (O2, O3).
+
+Whatever becomes of the collector, the work goes on: exporting has threads and limits of its own, and an outage is said once.
+"""
+
+import asyncio
+import importlib.metadata
+import logging
+import os
+import socket
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import aiohttp
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+from temporalio.client import Plugin
+from temporalio.contrib.opentelemetry import OpenTelemetryPlugin, create_tracer_provider
+from temporalio.runtime import (
+    LogForwardingConfig,
+    LoggingConfig,
+    OpenTelemetryConfig,
+    PrometheusConfig,
+    Runtime,
+    TelemetryConfig,
+    TelemetryFilter,
+)
+
+import metrics
+import telemetry
+from settings import Push
+from tracing import Correlation
+
+FLUSH_LIMIT: Final = 2.0
+"""Seconds that a stop waits for the collector to take the last spans and values."""
+
+_ITS_EXPORTER: Final = "temporalio_common::telemetry::otel::metric_export"
+"""It repeats an outage of the collector with every attempt; ours, which pushes to the same one, says it once."""
+
+_SCRAPE_LIMIT: Final = 1.0
+_MAX_EVENTS: Final = 1100
+"""One event per booking of the largest batch, and some."""
+
+
+class Exporting:
+    """Traces of this process, from the moment it is made; `service` is its name where no OTEL_* variable gives another."""
+
+    def __init__(self, push: Push, service: str) -> None:
+        self._push = push
+        self._resource = _resource(service)
+        self._providers: list[Any] = []
+        if push.traces:
+            limits = SpanLimits(max_events=_MAX_EVENTS)
+            provider = create_tracer_provider(resource=self._resource, shutdown_on_exit=False, span_limits=limits)
+            provider.add_span_processor(Correlation())
+            provider.add_span_processor(BatchSpanProcessor(_Spans()))
+            trace.set_tracer_provider(provider)
+            self._providers.append(provider)
+
+    async def stop(self) -> None:
+        """Send what is left, within `FLUSH_LIMIT`: a collector that does not answer holds no stop up."""
+        flushing = [threading.Thread(target=provider.shutdown, daemon=True) for provider in self._providers]
+        for thread in flushing:
+            thread.start()
+        await asyncio.gather(*(asyncio.to_thread(thread.join, FLUSH_LIMIT) for thread in flushing))
+
+
+class WorkerExporting(Exporting):
+    """The worker's metrics too, and what the Temporal SDK has of both."""
+
+    def __init__(self, push: Push) -> None:
+        super().__init__(push, "booking-expiration")
+        self._core: str | None = None
+        readers = [PeriodicExportingMetricReader(_Metrics())] if push.metrics else []
+        self._providers.append(metrics.start(readers, self._resource))
+        telemetry.worker_built(_version())
+
+    @property
+    def plugins(self) -> list[Plugin]:
+        """For the Temporal client: one trace per cycle, with real durations (trap 17)."""
+        return [OpenTelemetryPlugin(add_temporal_spans=True)] if self._push.traces else []
+
+    def runtime(self) -> Runtime:
+        """The SDK core: its own metrics beside ours, its own logs in our shape instead of ANSI text on stdout (trap 19)."""
+        logs = LoggingConfig(
+            filter=f"{TelemetryFilter(core_level='WARN', other_level='ERROR').formatted()},{_ITS_EXPORTER}=off",
+            forwarding=LogForwardingConfig(logger=logging.getLogger("temporalio.core")),
+        )
+        return Runtime(telemetry=TelemetryConfig(logging=logs, metrics=self._core_metrics(), metric_prefix="temporal_"))
+
+    def _core_metrics(self) -> OpenTelemetryConfig | PrometheusConfig:
+        """The core has one exporter only: its metrics are pushed, or they are on a port of its own that `exposition` reads."""
+        if self._push.metrics:
+            return OpenTelemetryConfig(
+                url=self._push.metrics_url,
+                headers=dict(self._push.metrics_headers),
+                metric_periodicity=timedelta(seconds=self._push.metrics_interval),
+                durations_as_seconds=True,
+                http=True,
+            )
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._core = f"127.0.0.1:{free.getsockname()[1]}"
+        return PrometheusConfig(bind_address=self._core, counters_total_suffix=True, unit_suffix=True, durations_as_seconds=True)
+
+    async def exposition(self) -> bytes:
+        """What `/metrics` answers: ours, then the SDK core's."""
+        return metrics.exposition() + (await _scraped(self._core) if self._core else b"")
+
+
+def _version() -> str:
+    return importlib.metadata.version("booking-expiration")
+
+
+def _resource(service: str) -> Resource:
+    """Who speaks; every worker is an instance of its own, or pushed metrics of two would be taken for one's."""
+    instance = f"{socket.gethostname()}-{os.getpid()}"
+    ours = {"service.name": service, "service.version": _version(), "service.instance.id": instance}
+    return Resource(ours).merge(OTELResourceDetector().detect())
+
+
+async def _scraped(address: str) -> bytes:
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_SCRAPE_LIMIT)) as session,
+            session.get(f"http://{address}/metrics") as answer,
+        ):
+            return await answer.read()
+    except (aiohttp.ClientError, TimeoutError):
+        return b""
+
+
+class _Outage:
+    """Says an outage of the collector once, and its end; the SDK's own exporters would say each attempt."""
+
+    def __init__(self, signal: str) -> None:
+        self._signal = signal
+        self._since_failing = False
+
+    def note(self, *, well: bool) -> None:
+        if well is self._since_failing:
+            self._since_failing = not well
+            (telemetry.collector_back if well else telemetry.collector_unavailable)(self._signal)
+
+
+class _Spans(OTLPSpanExporter):
+    """OTLP over HTTP, as the OTEL_EXPORTER_OTLP_* variables describe it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._outage = _Outage("traces")
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = super().export(spans)
+        self._outage.note(well=result is SpanExportResult.SUCCESS)
+        return result
+
+
+class _Metrics(OTLPMetricExporter):
+    """The same for metrics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._outage = _Outage("metrics")
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float | None = 10_000, **options: Any) -> MetricExportResult:
+        result = super().export(metrics_data, timeout_millis, **options)
+        self._outage.note(well=result is MetricExportResult.SUCCESS)
+        return result

@@ -1,0 +1,175 @@
+"""What the real worker shows of itself: /metrics, traces from the tick to the consumer, logs that belong to them (O1 to O3)."""
+
+import asyncio
+import re
+import socket
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests import floor
+from tests.acceptance.collector import Collector, a_collector, attributes, path_of
+from tests.acceptance.process import WorkerProcess, World, soon
+from tests.chessboard.member import Members
+from tests.floor import MINUTE, Admin
+
+FAST = {"BOOKING_EXPIRATION_GAUGES_INTERVAL": "0.3", "OTEL_BSP_SCHEDULE_DELAY": "100", "OTEL_METRIC_EXPORT_INTERVAL": "500"}
+NOWHERE = "http://127.0.0.1:1"
+JOB = "crm_booking_expiration_"
+
+
+async def _metrics(worker: WorkerProcess) -> dict[str, float]:
+    """The series of a scrape."""
+    web = (await worker.said("worker started"))["web"]
+    async with aiohttp.ClientSession() as session, session.get(f"{web}/metrics") as answer:
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        lines = (await answer.text()).splitlines()
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))}
+
+
+async def _due(admin: Admin) -> None:
+    now = await floor.clock(admin)
+    await floor.add(admin, 8, now - MINUTE)
+    await floor.add(admin, 4, now - MINUTE, "Booked")
+
+
+async def _are(found: list[Any], count: int) -> list[Any]:
+    return found if len(found) >= count else []
+
+
+def _consumer(world: World) -> Members:
+    servers = world.servers["KAFKA_BOOTSTRAP_SERVERS"]
+    market: Any = SimpleNamespace(database=world.database, topic=world.topic, servers=servers, group=world.name)
+    return Members(market, world.folder)
+
+
+@dataclass
+class Traced:
+    """A cycle that a collector, a consumer and the log saw to its end."""
+
+    collector: Collector
+    worker: WorkerProcess
+    run_id: str | None
+    headers: list[str]
+
+
+@pytest.fixture
+async def traced(world: World, admin: Admin) -> AsyncIterator[Traced]:
+    """One triggered cycle of 8 reserves and 4 bookings, traced from the tick to the chessboard."""
+    await _due(admin)
+    async with a_collector() as collector:
+        exporting = {**FAST, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.address}
+        worker = await world.start(**exporting)
+        run = await world.trigger()
+        await run.result()
+        member = await _consumer(world).start(**exporting)
+        await soon(lambda: _are(collector.named("chessboard apply"), 2), "the consumer's spans")
+        assert [(await each.stop())[0] for each in (member, worker)] == [0, 0]
+        rows = await admin.fetch("SELECT headers ->> 'traceparent' FROM crm.outbox")
+        yield Traced(collector, worker, run.result_run_id, [row[0] for row in rows])
+
+
+async def test_o3_one_trace_from_the_tick_to_the_consumer(traced: Traced) -> None:
+    """O3, trap 17: workflow, activities, claim, write, commit, send and the consumer are one trace that began with the tick."""
+    spans = traced.collector.spans
+    assert len({span.trace_id for span in spans}) == 1
+    [root] = [span for span in spans if not span.parent_span_id]
+    assert (root.name, [event.name for event in root.events]) == ("RunWorkflow:BookingExpirationCycle", ["schedule tick"])
+    assert 0 <= root.start_time_unix_nano - root.events[0].time_unix_nano < 10e9
+    inside = {span.name: path_of(span, spans) for span in spans}
+    transaction = [root.name, "StartActivity:expire_batch", "RunActivity:expire_batch", "transaction"]
+    assert inside["claim"] == inside["write"] == transaction
+    assert inside["chessboard apply"] == transaction[:3]
+    assert inside["kafka send"] == [root.name, "StartActivity:publish_outbox", "RunActivity:publish_outbox"]
+    assert inside["RunActivity:close_cycle"] == [root.name, "StartActivity:close_cycle"]
+    assert transaction in [path_of(span, spans) for span in traced.collector.named("commit")]
+
+
+async def test_o3_the_run_id_is_on_every_span_and_the_tenant_on_each_item(traced: Traced) -> None:
+    """O3, D12: correlation id everywhere, one event per booking with its tenant, records that name the span they come from."""
+    spans = traced.collector.spans
+    assert {attributes(span).get("correlationId") for span in spans} == {traced.run_id}
+    batches = traced.collector.named("RunActivity:expire_batch")
+    items = [attributes(event) for span in batches for event in span.events if event.name == "booking expired"]
+    assert len(items) == len({item["tenantId"] for item in items}) == 12
+    parents = {f"00-{span.trace_id.hex()}-{span.span_id.hex()}-01" for span in batches}
+    assert set(traced.headers) == parents
+    services = {traced.collector.services[span.span_id] for span in traced.collector.named("chessboard apply")}
+    assert services == {"chessboard"}
+
+
+async def test_o1_log_lines_belong_to_their_span(traced: Traced) -> None:
+    """O1, O3: lines of a cycle carry run, trace and span; no personal data or secret is on spans, and metrics were pushed too."""
+    spans = {span.span_id.hex(): span for span in traced.collector.spans}
+    lines = [line for line in traced.worker.lines() if line.get("run_id") == traced.run_id]
+    assert {line["event"] for line in lines} >= {"cycle started", "booking expired", "records published", "cycle completed"}
+    for line in lines:
+        assert spans[line["span_id"]].trace_id.hex() == line["trace_id"]
+    assert traced.collector.metrics >= {"crm_booking_expiration_items", "crm_outbox_backlog", "temporal_num_pollers"}
+    assert traced.worker.err.read_text() == ""
+
+
+@pytest.mark.parametrize("how", ["nobody there", pytest.param("silent", marks=pytest.mark.slow)])
+async def test_an_unreachable_collector_costs_nothing(world: World, admin: Admin, how: str) -> None:
+    """Issue 5, 2: cycles are as quick as ever, the outage is said once per signal and no more, and the stop is in time."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = NOWHERE if how == "nobody there" else f"http://127.0.0.1:{silent.getsockname()[1]}"
+        worker = await world.start(**FAST, OTEL_EXPORTER_OTLP_ENDPOINT=address, OTEL_EXPORTER_OTLP_TIMEOUT="1")
+        await _due(admin)
+        results = [await world.result() for _ in range(3)]
+        await asyncio.sleep(4)  # for attempts enough to be said more than once
+        code, seconds = await worker.stop()
+    assert [result["ReserveExpiredCount"] for result in results] == [8, 0, 0]
+    assert max(result["DurationMs"] for result in results[1:]) < 1000
+    assert (code, worker.err.read_text()) == (0, "")
+    assert seconds < 6
+    said = [line["signal"] for line in worker.events("collector unavailable")]
+    assert sorted(said) == ["metrics", "traces"]
+    assert [line for line in worker.lines() if "logger" in line] == []
+
+
+async def test_o2_metrics_after_a_cycle(world: World, admin: Admin) -> None:
+    """O2, trap 19: a scrape of a worker, the SDK core's metrics included, agrees with what a cycle did and left behind."""
+    await _due(admin)
+    poison = await floor.add(admin, 1, await floor.clock(admin) - MINUTE)
+    await floor.poison(admin, poison)
+    worker = await world.start(**FAST)
+    before = await _metrics(worker)
+    assert (
+        before[f"{JOB}backlog"],
+        before[f'{JOB}items_total{{phase="Reserve"}}'],
+        before[f"{JOB}cycle_duration_seconds_count"],
+    ) == (13, 0, 0)
+    await world.result()
+    await asyncio.sleep(0.7)
+    after = await _metrics(worker)
+    counted = {
+        f'{JOB}items_total{{phase="Reserve"}}': 8, f'{JOB}items_total{{phase="Booking"}}': 4, f"{JOB}skip_locked_total": 0,
+        f'{JOB}errors_total{{kind="item"}}': 1, f"{JOB}backlog": 1, f"{JOB}poison_bookings": 1,
+        f"{JOB}cycle_duration_seconds_count": 1, f"{JOB}deadline_to_expired_seconds_count": 12,
+        'crm_outbox_published_total{result="published"}': 12, "crm_outbox_commit_to_published_seconds_count": 12,
+        f'{JOB}paused{{what="schedule"}}': 1, f'{JOB}schema_info{{version="0001"}}': 1,
+    }  # fmt: skip
+    assert {name: after[name] for name in counted} == counted
+    assert abs(time.time() - after[f"{JOB}last_success_timestamp_seconds"]) < 5
+    assert any(name.startswith("temporal_num_pollers{") for name in after)
+
+
+async def test_o2_every_instance_shows_the_same(world: World, admin: Admin) -> None:
+    """O2, D24: what comes from the database is the same on a worker that has run no cycle as on the one that ran all of them."""
+    await _due(admin)
+    worked = await world.start(**FAST)
+    await world.result()
+    idle = await world.start(**FAST)
+    await asyncio.sleep(0.7)
+    shared = re.compile(r"backlog|last_success|poison|parked|paused|schema_info|outbox_oldest|missed")
+    pages = [
+        {name: value for name, value in (await _metrics(worker)).items() if shared.search(name)} for worker in (worked, idle)
+    ]
+    assert pages[0] == pages[1]
+    assert pages[0][f"{JOB}last_success_timestamp_seconds"] > 0
