@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from db.job_state import JOB
 from db.unit_of_work import Connection
@@ -52,7 +52,7 @@ _READ: Final = """
 async def read(connection: Connection) -> Reading:
     """Read everything as it is now."""
     at: datetime = await connection.fetchval("SELECT clock_timestamp()")
-    row = await connection.fetchrow(_READ, at, JOB)
+    row: Any = await connection.fetchrow(_READ, at, JOB)
     reserve, booking, oldest_reserve, oldest_booking, poison, waiting, oldest_record, unpublished, success, outcome, schema = (
         row or ()
     )
