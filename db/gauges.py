@@ -53,9 +53,7 @@ async def read(connection: Connection) -> Reading:
     """Read everything as it is now."""
     at: datetime = await connection.fetchval("SELECT clock_timestamp()")
     row: Any = await connection.fetchrow(_READ, at, JOB)
-    reserve, booking, oldest_reserve, oldest_booking, poison, waiting, oldest_record, unpublished, success, outcome, schema = (
-        row or ()
-    )
+    reserve, booking, oldest_reserve, oldest_booking, poison, waiting, oldest_record, unpublished, success, outcome, schema = row
     return Reading(
         at=at,
         reserve_backlog=reserve,
