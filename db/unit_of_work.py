@@ -73,6 +73,8 @@ class UnitOfWork:
         try:
             interrupted = await _uninterrupted(self._begin())
         except Exception as error:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise asyncio.CancelledError from error  # nothing has begun, so the cancel loses nothing
             raise translate(error) from error
         if interrupted:
             await _uninterrupted(self._give_up(asyncio.CancelledError()))

@@ -73,6 +73,24 @@ async def test_waiting_for_a_connection_has_a_limit(database: Any, monkeypatch: 
     await pool.close()
 
 
+async def test_a_cancel_while_the_pool_is_busy_stays_a_cancel(database: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trap 11: BEGIN cannot be interrupted, but when it fails in the end the cancel is what the caller hears of."""
+    monkeypatch.setattr("db.unit_of_work.ACQUIRE_TIMEOUT", 0.3)
+    pool = await open_pool(database.worker, size=1)
+
+    async def begin() -> None:
+        async with UnitOfWork(pool):
+            pass
+
+    async with UnitOfWork(pool):
+        waiting = asyncio.create_task(begin())
+        await asyncio.sleep(0.1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    await pool.close()
+
+
 async def test_a_failed_block_leaves_nothing(pool: Pool, admin: Admin) -> None:
     """T4: any error inside the unit of work undoes all of it."""
     now = await floor.clock(admin)
