@@ -85,7 +85,8 @@ class UnitOfWork:
         if error is None:
             try:
                 with self._span("commit"):
-                    await _uninterrupted(self._commit())
+                    if await _uninterrupted(self._commit()) and (task := asyncio.current_task()) is not None:
+                        task.uncancel()  # the dropped cancel must not be found by whatever this task does next
             except Exception as failure:
                 raise translate(failure) from failure
             return
