@@ -16,7 +16,7 @@ from typing import Final
 
 from rich.console import Console
 
-from devstack import addresses, stack
+from devstack import addresses, prometheus, stack
 from devstack.errors import StackError, StackStopped
 from devstack.guardian import Ward, stop
 from devstack.launcher import try_lock
@@ -90,8 +90,9 @@ def _up(options: argparse.Namespace, watch: _Watch) -> int:
             folder, durable=True, preferred_ports=True, keep_open=[lock.fileno()], watch=watch, say=_say
         ) as running:
             running.launcher.remove_at_end(known)
+            alerts = prometheus.start(running.launcher, folder, running.logs)
             known.write_text(json.dumps(running.addresses))
-            _show(running.addresses, time.monotonic() - began, folder)
+            _show(running.addresses, time.monotonic() - began, folder, alerts)
             while True:
                 watch()
                 running.launcher.check()
@@ -170,12 +171,14 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _show(found: Mapping[str, str], seconds: float, folder: Path) -> None:
+def _show(found: Mapping[str, str], seconds: float, folder: Path, alerts: str | None) -> None:
     """The Web UI's link and every address, one a line and whole, so that they can be copied."""
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"Ready after {seconds:.1f} s. Data and logs: {folder}", markup=False)
     if ui := found.get(addresses.TEMPORAL_UI):
         console.print(f"Web UI: {ui}", markup=False, style="bold green")
+    if alerts:
+        console.print(f"Alerts: {alerts}", markup=False, style="bold green")
     for name, value in sorted(found.items()):
         console.print(f"{name}={value}", markup=False)
     if console.is_terminal:
