@@ -254,3 +254,17 @@ def test_everything_finds_the_same_pods() -> None:
     assert all(selector.items() <= labels.items() for selector in selectors)
     assert one("ServiceMonitor")["spec"]["selector"]["matchLabels"].items() <= one("Service")["metadata"]["labels"].items()
     assert one("ServiceMonitor")["spec"]["endpoints"][0]["port"] == one("Service")["spec"]["ports"][0]["name"]
+
+
+def test_every_alert_is_in_the_deployments_table() -> None:
+    """Issue 5 section 5: docs/deploy.md lists each alert with its severities and the link that the alert itself has."""
+    rows = re.findall(
+        r"^\| \[`(\w+)`\]\(\.\./runbooks/(\S+)\) \| ([a-z, ]+) \|",
+        (ROOT / "docs/deploy.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    real: dict[tuple[str, str], set[str]] = {}
+    for alert in ALERTS:
+        link = alert["annotations"]["runbook_url"].removeprefix(RUNBOOKS)
+        real.setdefault((alert["alert"], link), set()).add(alert["labels"]["severity"])
+    assert {(name, link): set(severities.split(", ")) for name, link, severities in rows} == real
