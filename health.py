@@ -25,14 +25,18 @@ async def serve(
     optional: Mapping[str, Check],
     variable: str = "BOOKING_EXPIRATION_HTTP_PORT",
     metrics: Callable[[], Awaitable[bytes]] | None = None,
+    alive: Check | None = None,
 ) -> tuple[web.AppRunner, str]:
     """Serve the paths, `/metrics` if there are any; returns the runner, whose `cleanup()` ends it, and the address it took.
 
     `/readyz` answers 503 when a required check fails. An optional one only makes it `degraded`: with Kafka down expiry goes
-    on (D13), and a roll-out must not wait for it. Raises `OSError` when the port is taken; `variable` names another one.
+    on (D13), and a roll-out must not wait for it. `alive` looks at this process alone: no restart heals a server. Raises
+    `OSError` when the port is taken; `variable` names another one.
     """
 
     async def livez(_request: web.Request) -> web.Response:
+        if (problem := await alive() if alive else None) is not None:
+            return web.json_response({"status": "dead", "reason": problem}, status=503)
         return web.json_response({"status": "alive"})
 
     async def readyz(_request: web.Request) -> web.Response:

@@ -75,6 +75,29 @@ def _end_hung_process(limit: float) -> None:
     os._exit(EXIT_HUNG)  # nothing politer is left: the event loop did not come back
 
 
+class PollLoops:
+    """Notices that a poll loop of the Temporal SDK has ended while the process lives on and takes no more work.
+
+    The SDK ends a worker whose loop failed, but waits for ever beside one that was cancelled or returned: nothing raises, and
+    every other check is well. Only this process is looked at, never a server.
+    """
+
+    KNOWN: Final = frozenset({"_WorkflowWorker.run", "_ActivityWorker.run"})
+    """By the SDK's own names; only a loop that was seen can be missed, so that a new name never makes a good worker look dead."""
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        """After `stop` the loops end because they shall."""
+        self._stop = stop
+        self._seen: set[str] = set()
+
+    async def check(self) -> str | None:
+        """None while all is well, else which loop is gone."""
+        running = {getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()}
+        self._seen |= running & self.KNOWN
+        gone = ", ".join(sorted(self._seen - running))
+        return f"{gone} has ended: no more work is taken" if gone and not self._stop.is_set() else None
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long a start waits for servers that do not answer yet: `limit` seconds for each, or until `stop`."""

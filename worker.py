@@ -22,7 +22,7 @@ from db.errors import DatabaseError, DatabaseUnavailableError
 from db.unit_of_work import Pool
 from exporting import WorkerExporting
 from gauges import Gauges
-from process import EXIT_CANNOT_START, CannotStartError, Patience, StoppedEarlyError, leave, stop_on_signals
+from process import EXIT_CANNOT_START, CannotStartError, Patience, PollLoops, StoppedEarlyError, leave, stop_on_signals
 from publishing import Publisher
 from settings import Settings
 from workflows import schedule, search_attributes
@@ -57,6 +57,7 @@ async def run(settings: Settings) -> None:
             required={"database": partial(connections.ping, pool), "temporal": partial(connections.ask, client)},
             optional={"kafka": publisher.check},
             metrics=partial(gauges.scraped, exporting.exposition),
+            alive=PollLoops(stop).check,
         )
         opened.push_async_callback(web.cleanup)
         opened.callback(asyncio.create_task(gauges.run()).cancel)

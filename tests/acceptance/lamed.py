@@ -1,0 +1,19 @@
+"""`python -m tests.acceptance.lamed`: the real worker, whose poll loop for workflows is cancelled when SIGUSR1 comes."""
+
+import asyncio
+import signal
+
+import worker
+
+
+def cancel_the_loop(*_: object) -> None:
+    """As if something in the process had cancelled it; the SDK waits on beside the rest."""
+    loop = asyncio.get_running_loop()
+    for task in asyncio.all_tasks(loop):
+        if getattr(task.get_coro(), "__qualname__", "") == "_WorkflowWorker.run":
+            loop.call_soon_threadsafe(task.cancel)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGUSR1, cancel_the_loop)
+    worker.main()
