@@ -19,7 +19,7 @@ from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExp
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanLimits
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from temporalio.client import Plugin
 from temporalio.contrib.opentelemetry import OpenTelemetryPlugin, create_tracer_provider
@@ -45,8 +45,6 @@ _ITS_EXPORTER: Final = "temporalio_common::telemetry::otel::metric_export"
 """It repeats an outage of the collector with every attempt; ours, which pushes to the same one, says it once."""
 
 _SCRAPE_LIMIT: Final = 1.0
-_MAX_EVENTS: Final = 1100
-"""One event per booking of the largest batch, and some."""
 
 
 class Exporting:
@@ -57,8 +55,7 @@ class Exporting:
         self._resource = _resource(service)
         self._providers: list[Any] = []
         if push.traces:
-            limits = SpanLimits(max_events=_MAX_EVENTS)
-            provider = create_tracer_provider(resource=self._resource, shutdown_on_exit=False, span_limits=limits)
+            provider = create_tracer_provider(resource=self._resource, shutdown_on_exit=False)
             provider.add_span_processor(Correlation())
             provider.add_span_processor(BatchSpanProcessor(_Spans()))
             trace.set_tracer_provider(provider)

@@ -57,16 +57,15 @@ trace also `trace_id` and `span_id`. No personal data. A library's line also has
 
 The Temporal SDK makes the spans around them: `RunWorkflow:BookingExpirationCycle` (the root), `StartActivity:…`, `RunActivity:…`.
 Every span of a cycle has `correlationId`, the job run id; the root has an event `schedule tick` at the tick's own time, and
-`RunActivity:expire_batch` an event `booking expired` for each booking, with its `tenantId`.
+`RunActivity:expire_batch` an event `bookings expired` that lists `bookingId` and, in the same order, `tenantId`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import structlog
-from opentelemetry import trace
 
 import logs
 import metrics
@@ -77,6 +76,14 @@ _KINDS: Final = {"expire_batch": "batch", "publish_outbox": "publish"}
 
 configure = logs.configure
 span, sending, traceparent = tracing.span, tracing.sending, tracing.traceparent
+
+
+class Item(NamedTuple):
+    """A booking whose expiry is committed; `delay`: seconds from its deadline (X8)."""
+
+    booking_id: UUID
+    tenant_id: UUID
+    delay: float
 
 
 def bind_run(run_id: str) -> None:
@@ -97,8 +104,6 @@ def batch_selected(phase: str, count: int) -> None:
 def booking_expired(booking_id: UUID, deal_id: UUID, phase: str, tenant_id: UUID) -> None:
     """A booking's expiry is committed."""
     _log.info("booking expired", booking_id=booking_id, deal_id=deal_id, phase=phase, tenant_id=tenant_id)
-    if (current := trace.get_current_span()).is_recording():
-        current.add_event("booking expired", {"bookingId": str(booking_id), "tenantId": str(tenant_id), "phase": phase})
 
 
 def item_failed(booking_id: UUID, phase: str, reason: str) -> None:
@@ -107,16 +112,15 @@ def item_failed(booking_id: UUID, phase: str, reason: str) -> None:
     _log.error("item failed", booking_id=booking_id, phase=phase, exception=reason)
 
 
-def batch_committed(
-    phase: str, expired: int, skipped_locked: int, poison: int, *, seconds: float, delays: Iterable[float]
-) -> None:
-    """This attempt committed a batch; counts in bookings, `delays` from each one's deadline to its expiry in seconds."""
+def batch_committed(phase: str, expired: int, skipped_locked: int, poison: int, *, seconds: float, items: Sequence[Item]) -> None:
+    """This attempt committed a batch; counts in bookings, `seconds` from its lock to its commit."""
     instruments, labels = metrics.now(), {"phase": phase}
     instruments.items.add(expired, labels)
     instruments.skipped.add(skipped_locked)
     instruments.batch.record(seconds, labels)
-    for delay in delays:
-        instruments.deadline.record(delay)
+    for item in items:
+        instruments.deadline.record(item.delay)
+    tracing.expired([item.booking_id for item in items], [item.tenant_id for item in items])
     _log.info("batch committed", phase=phase, expired=expired, skipped_locked=skipped_locked, poison=poison)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
 from typing import Final
+from uuid import UUID
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -63,6 +64,13 @@ def _remote(match: "re.Match[str]") -> trace.SpanContext:
     return trace.SpanContext(
         int(match[1], 16), int(match[2], 16), is_remote=True, trace_flags=trace.TraceFlags(int(match[3], 16))
     )
+
+
+def expired(bookings: Iterable[UUID], tenants: Iterable[UUID]) -> None:
+    """What this activity expired, and whose. One event with lists: one per booking would cost five times as much."""
+    if (current := trace.get_current_span()).is_recording():
+        lists = {"bookingId": [str(each) for each in bookings], "tenantId": [str(each) for each in tenants]}
+        current.add_event("bookings expired", lists)
 
 
 class Correlation(SpanProcessor):

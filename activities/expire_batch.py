@@ -20,6 +20,7 @@ from db.ledger import POISON_IDS_KEPT, BatchKey, Counts, Refusal
 from db.unit_of_work import Connection, Pool, UnitOfWork
 from domain.booking import Booking, BookingError
 from domain.events import Phase
+from telemetry import Item
 
 MAX_REFUSALS: Final = 1000
 """Poison rows per phase and cycle; more than that is a bug that refuses everything, not poison (D6)."""
@@ -193,11 +194,11 @@ def _say(phase: Phase, batch: Batch, seconds: float) -> None:
     for refusal in batch.refusals:
         telemetry.item_failed(refusal.booking_id, phase, refusal.reason)
     counts = batch.counts
-    delays = [_delay(booking, phase, counts.closed_at) for booking in batch.expired if counts.closed_at]
-    telemetry.batch_committed(phase, counts.expired, counts.skipped_locked, counts.poison, seconds=seconds, delays=delays)
+    items = [Item(each.id, each.tenant_id, _delay(each, phase, counts.closed_at)) for each in batch.expired]
+    telemetry.batch_committed(phase, counts.expired, counts.skipped_locked, counts.poison, seconds=seconds, items=items)
 
 
-def _delay(booking: Booking, phase: Phase, closed_at: datetime) -> float:
+def _delay(booking: Booking, phase: Phase, closed_at: datetime | None) -> float:
     """Seconds from the deadline to the end of the batch, both by the database's clock (X8)."""
     deadline = booking.reserve_expires_at if phase is Phase.RESERVE else booking.booking_expires_at
-    return (closed_at - deadline).total_seconds() if deadline else 0.0
+    return (closed_at - deadline).total_seconds() if closed_at and deadline else 0.0

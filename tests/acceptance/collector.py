@@ -60,6 +60,11 @@ def attributes(span: Any) -> dict[str, Any]:
     return {pair.key: pair.value.string_value for pair in span.attributes}
 
 
+def listed(event: Any) -> dict[str, list[str]]:
+    """An event's lists."""
+    return {pair.key: [each.string_value for each in pair.value.array_value.values] for pair in event.attributes}
+
+
 def path_of(span: Span, spans: Iterable[Span]) -> list[str]:
     """The names of the spans around a span, outermost first."""
     by_id, names = {each.span_id: each for each in spans}, []

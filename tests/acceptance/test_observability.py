@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from tests import floor
-from tests.acceptance.collector import Collector, a_collector, attributes, path_of
+from tests.acceptance.collector import Collector, a_collector, attributes, listed, path_of
 from tests.acceptance.process import WorkerProcess, World, soon
 from tests.chessboard.member import Members
 from tests.floor import MINUTE, Admin
@@ -95,8 +95,9 @@ async def test_o3_the_run_id_is_on_every_span_and_the_tenant_on_each_item(traced
     spans = traced.collector.spans
     assert {attributes(span).get("correlationId") for span in spans} == {traced.run_id}
     batches = traced.collector.named("RunActivity:expire_batch")
-    items = [attributes(event) for span in batches for event in span.events if event.name == "booking expired"]
-    assert len(items) == len({item["tenantId"] for item in items}) == 12
+    lists = [listed(event) for span in batches for event in span.events if event.name == "bookings expired"]
+    assert sorted(len(found["bookingId"]) for found in lists) == [4, 8]
+    assert len({tenant for found in lists for tenant in found["tenantId"]}) == 12
     parents = {f"00-{span.trace_id.hex()}-{span.span_id.hex()}-01" for span in batches}
     assert set(traced.headers) == parents
     services = {traced.collector.services[span.span_id] for span in traced.collector.named("chessboard apply")}

@@ -62,7 +62,7 @@ def test_recording_adds_no_series(series: Series) -> None:
     """Issue 5, 1: every series is there from the first scrape, so that using them all makes none and doubles none."""
     before = series().keys()
     for phase in metrics.PHASES:
-        telemetry.batch_committed(phase, 2, 1, 1, seconds=0.2, delays=[1.0, 70.0])
+        telemetry.batch_committed(phase, 2, 1, 1, seconds=0.2, items=[telemetry.Item(ID, ID, 1.0)])
     telemetry.records_published(2, [0.5, 1.0])
     telemetry.records_released(1)
     telemetry.record_parked(ID, ID, "too large")

@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -27,7 +28,7 @@ SAMPLES: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "batch_selected": (["Reserve", 3], {}),
     "booking_expired": ([ID, ID, "Reserve", ID], {}),
     "item_failed": ([ID, "Reserve", NASTY], {}),
-    "batch_committed": (["Reserve", 3, 1, 1], {"seconds": 0.1, "delays": [1.0]}),
+    "batch_committed": (["Reserve", 3, 1, 1], {"seconds": 0.1, "items": [telemetry.Item(ID, ID, 1.0)]}),
     "batch_repeated": (["Reserve", 3], {}),
     "records_published": ([3, [1.0]], {}),
     "records_released": ([3], {}),
@@ -100,6 +101,20 @@ def test_the_table_names_every_moment() -> None:
     ours = [name for name, each in inspect.getmembers(telemetry, inspect.isfunction) if each.__module__ == "telemetry"]
     moments = [name for name in ours if not name.startswith(others)]
     assert set(moments) == _documented().keys() == SAMPLES.keys()
+
+
+def test_the_documents_tables_are_the_codes() -> None:
+    """Issue 5, 2: docs/observability.md has the same moments, metrics and spans as the tables in telemetry.py."""
+    table = re.compile(r"^\| `.*\|$", re.MULTILINE)
+    page = (Path(telemetry.__file__).parent / "docs" / "observability.md").read_text(encoding="utf-8")
+    metrics, spans, moments = (
+        table.findall(page.split(f"| {head} |")[1].split("\n\n")[0]) for head in ("Metric", "Span", "Moment")
+    )
+    code = [
+        part.split("\n\n")[0] for part in re.split(r"^\| (?:moment|metric|span) \|", telemetry.__doc__ or "", flags=re.MULTILINE)
+    ]
+    assert (moments, spans) == (table.findall(code[1]), table.findall(code[3]))
+    assert [row.split("|")[1:4] for row in metrics] == [row.split("|")[1:4] for row in table.findall(code[2])]
 
 
 def test_data_comes_back_as_it_was(lines: Lines) -> None:
