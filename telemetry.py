@@ -114,7 +114,7 @@ def item_failed(booking_id: UUID, phase: str, reason: str) -> None:
 
 def batch_committed(phase: str, expired: int, skipped_locked: int, poison: int, *, seconds: float, items: Sequence[Item]) -> None:
     """This attempt committed a batch; counts in bookings, `seconds` from its lock to its commit."""
-    instruments, labels = metrics.now(), {"phase": phase}
+    instruments, labels = metrics.now(), {"phase": str(phase)}  # an enum's hash is not its text's: it would be a second series
     instruments.items.add(expired, labels)
     instruments.skipped.add(skipped_locked)
     instruments.batch.record(seconds, labels)

@@ -29,7 +29,9 @@ async def _metrics(worker: WorkerProcess) -> dict[str, float]:
     async with aiohttp.ClientSession() as session, session.get(f"{web}/metrics") as answer:
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         lines = (await answer.text()).splitlines()
-    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))}
+    series = [(name, float(value)) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))]
+    assert len(series) == len(dict(series)), "a series is there twice"
+    return dict(series)
 
 
 async def _due(admin: Admin) -> None:

@@ -13,6 +13,7 @@ import pytest
 import metrics
 import settings
 import telemetry
+from domain.events import Phase
 from workflows.missed_ticks import MissedTicks
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "metrics.txt"
@@ -61,7 +62,7 @@ def test_o2_the_exposition_is_pinned(series: Series) -> None:
 def test_recording_adds_no_series(series: Series) -> None:
     """Issue 5, 1: every series is there from the first scrape, so that using them all makes none and doubles none."""
     before = series().keys()
-    for phase in metrics.PHASES:
+    for phase in Phase:
         telemetry.batch_committed(phase, 2, 1, 1, seconds=0.2, items=[telemetry.Item(ID, ID, 1.0)])
     telemetry.records_published(2, [0.5, 1.0])
     telemetry.records_released(1)
