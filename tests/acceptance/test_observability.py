@@ -117,6 +117,20 @@ async def test_o1_log_lines_belong_to_their_span(traced: Traced) -> None:
     assert traced.worker.err.read_text() == ""
 
 
+async def test_sampling_by_the_standard_variables(world: World, admin: Admin) -> None:
+    """Issue 5, 2: a trace that is not sampled is sent by nobody, and the record tells the consumer so."""
+    await _due(admin)
+    async with a_collector() as collector:
+        worker = await world.start(
+            **FAST, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=f"{collector.address}/v1/traces", OTEL_TRACES_SAMPLER="always_off"
+        )
+        await world.result()
+        await worker.stop()
+    assert collector.spans == []
+    sampled = await admin.fetch("SELECT DISTINCT right(headers ->> 'traceparent', 2) FROM crm.outbox")
+    assert [row[0] for row in sampled] == ["00"]
+
+
 @pytest.mark.parametrize("how", ["nobody there", pytest.param("silent", marks=pytest.mark.slow)])
 async def test_an_unreachable_collector_costs_nothing(world: World, admin: Admin, how: str) -> None:
     """Issue 5, 2: cycles are as quick as ever, the outage is said once per signal and no more, and the stop is in time."""
