@@ -1,11 +1,13 @@
 """Dashboard and rules on real data: a real Prometheus that scrapes a real worker (O2, O4, O5; issue 5 section 4)."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from devstack import dashboard
 from tests import floor
 from tests.acceptance.process import ROOT, World, soon
 from tests.acceptance.prometheus import Prometheus, a_prometheus
@@ -37,7 +39,7 @@ async def _cycles(world: World, admin: Admin, prometheus: Prometheus, count: int
 
 @pytest.mark.slow
 async def test_o4_every_panel_shows_something(world: World, admin: Admin, tmp_path: Path) -> None:
-    """O4: after two cycles no query of the dashboard is empty, and annotations can be asked for."""
+    """O4: after two cycles no query of the dashboard is empty, its picture can be drawn, annotations asked for."""
     worker = await world.start(BOOKING_EXPIRATION_GAUGES_INTERVAL="1")
     address = (await worker.said("worker started"))["web"].removeprefix("http://")
     async with a_prometheus(tmp_path, address) as prometheus:
@@ -45,6 +47,8 @@ async def test_o4_every_panel_shows_something(world: World, admin: Admin, tmp_pa
         await _cycles(world, admin, prometheus, 2)
         for title, query in queries().items():
             await soon(lambda query=query: prometheus.values(query), f"something to show in: {title}")
+        picture = await asyncio.to_thread(dashboard.draw, dashboard.Range(prometheus.address, minutes=2))
+        assert "no data" not in picture
         for annotation in DASHBOARD["annotations"]["list"]:
             await prometheus.values(annotation["expr"])
 
