@@ -4,7 +4,6 @@ Whatever becomes of the collector, the work goes on: exporting has threads and l
 """
 
 import asyncio
-import importlib.metadata
 import logging
 import os
 import socket
@@ -37,6 +36,9 @@ import metrics
 import telemetry
 from settings import Push
 from tracing import Correlation
+
+VERSION: Final = "0.1.0"
+"""Here, because the container's image has the files and no installed package to ask; a test compares it with pyproject.toml."""
 
 FLUSH_LIMIT: Final = 2.0
 """Seconds that a stop waits for the collector to take the last spans and values."""
@@ -77,7 +79,7 @@ class WorkerExporting(Exporting):
         self._core: str | None = None
         readers = [PeriodicExportingMetricReader(_Metrics())] if push.metrics else []
         self._providers.append(metrics.start(readers, self._resource))
-        telemetry.worker_built(_version())
+        telemetry.worker_built(VERSION)
 
     @property
     def plugins(self) -> list[Plugin]:
@@ -111,14 +113,10 @@ class WorkerExporting(Exporting):
         return metrics.exposition() + (await _scraped(self._core) if self._core else b"")
 
 
-def _version() -> str:
-    return importlib.metadata.version("booking-expiration")
-
-
 def _resource(service: str) -> Resource:
     """Who speaks; every worker is an instance of its own, or pushed metrics of two would be taken for one's."""
     instance = f"{socket.gethostname()}-{os.getpid()}"
-    ours = {"service.name": service, "service.version": _version(), "service.instance.id": instance}
+    ours = {"service.name": service, "service.version": VERSION, "service.instance.id": instance}
     return Resource(ours).merge(OTELResourceDetector().detect())
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import tomllib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,9 +11,13 @@ from uuid import UUID
 
 import pytest
 
+import exporting
 import metrics
 import settings
 import telemetry
+from activities import expire_batch
+from activities.expire_batch import Batch
+from db.ledger import Counts
 from domain.events import Phase
 from workflows.missed_ticks import MissedTicks
 
@@ -103,7 +108,7 @@ def test_l4_buckets_answer_the_two_questions(series: Series, seconds: str) -> No
 
 def test_d7_a_repeated_batch_counts_nothing(series: Series) -> None:
     """Issue 5, 1, D7: what the ledger answers for an earlier attempt is not counted again."""
-    telemetry.batch_repeated("Reserve", 200)
+    expire_batch._say(Phase.RESERVE, Batch(Counts(expired=200, skipped_locked=3, poison=2), repeated=True), 0.1)
     assert series()['crm_booking_expiration_items_total{phase="Reserve"}'] == 0
     assert series()['crm_booking_expiration_batch_duration_seconds_count{phase="Reserve"}'] == 0
 
@@ -172,6 +177,12 @@ def test_the_standard_variables_say_what_is_pushed(
     monkeypatch.setattr(os, "environ", given)
     push = settings.opentelemetry()
     assert (push.traces, push.metrics) == pushed
+
+
+def test_the_version_shown_is_the_projects() -> None:
+    """Issue 5, 1: `…_build_info` names the version of pyproject.toml, also where no package is installed."""
+    project = tomllib.loads((GOLDEN.parent.parent.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["version"] == exporting.VERSION
 
 
 def test_the_sdk_core_pushes_to_the_same_place(monkeypatch: pytest.MonkeyPatch) -> None:
