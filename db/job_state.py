@@ -37,10 +37,11 @@ async def opened(connection: Connection) -> Opening:
     return Opening(as_of, reserve, booking)
 
 
-# Success keeps its old value unless this cycle completed: only `completed` counts for liveness (O5).
+# Success keeps its old value unless this cycle completed: only `completed` counts for liveness (O5). The clock stands in FROM, so
+# that it is read once: the end of a completed cycle and the last success are one moment.
 _FINISHED: Final = """
     INSERT INTO crm.job_state (job, run_id, outcome, counts, last_finished_at, last_success_at)
-    VALUES ($1, $2, $3, $4::jsonb, clock_timestamp(), CASE WHEN $3 = 'completed' THEN clock_timestamp() END)
+    SELECT $1, $2, $3, $4::jsonb, moment, CASE WHEN $3 = 'completed' THEN moment END FROM clock_timestamp() AS moment
     ON CONFLICT (job) DO UPDATE
     SET run_id = excluded.run_id, outcome = excluded.outcome, counts = excluded.counts,
         last_finished_at = excluded.last_finished_at,
