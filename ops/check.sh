@@ -16,6 +16,10 @@ done
 promtool check rules prometheus/rules.yml
 promtool check config --syntax-only prometheus/prometheus.yml
 amtool check-config alertmanager/alertmanager.yml
+for route in critical:pager warning:chat; do
+  amtool config routes test --config.file alertmanager/alertmanager.yml --verify.receivers="${route##*:}" \
+    service=booking-expiration severity="${route%%:*}" 2>/dev/null || { echo "alerts that are ${route%%:*} must go to ${route##*:}" >&2; exit 1; }
+done
 # A new folder or an empty one must not pass for tested.
 cases=$(find prometheus/tests -name '*.yml' | sort)
 [ -n "$cases" ]

@@ -99,7 +99,7 @@ def test_ports_are_open_on_this_machine_only() -> None:
 
 def test_image_has_what_the_worker_imports() -> None:
     """A package that worker.py or cli.py may import is copied, and let through by .dockerignore."""
-    elsewhere = {"tests", "bench", "devstack", "chessboard"}
+    elsewhere = {"tests", "bench", "devstack", "traffic", "chessboard"}
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - elsewhere
     for name in (*packages, "migrations"):
         assert f"COPY {name}/ {name}/" in DOCKERFILE
@@ -112,3 +112,27 @@ def test_image_runs_unprivileged_and_stops_politely() -> None:
     assert re.search(r"^USER (?!0\b|root\b)\S+$", DOCKERFILE, re.MULTILINE)
     assert "STOPSIGNAL SIGTERM" in DOCKERFILE
     assert 'CMD ["python", "worker.py"]' in DOCKERFILE
+
+
+def test_observability_is_a_profile_of_its_own() -> None:
+    """Issue 5 section 5: without the profile nothing of it starts, and no service waits for it."""
+    watching = {name for name, service in SERVICES.items() if service.get("profiles") == ["observability"]}
+    assert watching == {"prometheus", "alertmanager", "grafana", "otel-collector", "jaeger"}
+    assert all(service.get("profiles") in (None, ["observability"]) for service in SERVICES.values())
+    assert not any(watching & set(SERVICES[name].get("depends_on", {})) for name in SERVICES.keys() - watching)
+
+
+def test_observability_finds_its_parts() -> None:
+    """Issue 5 section 5: targets, data sources, dashboards and collector are named as the services are."""
+    prometheus = yaml.safe_load((ROOT / "ops/prometheus/prometheus.yml").read_text())
+    (worker, port), (manager,) = (
+        (prometheus["scrape_configs"][0]["dns_sd_configs"][0][key] for key in ("names", "port")),
+        prometheus["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"],
+    )
+    assert (worker, port, manager) == (["worker"], Settings.model_fields["http_port"].default, "alertmanager:9093")
+    sources = yaml.safe_load((ROOT / "ops/grafana/provisioning/datasources/prometheus.yml").read_text())["datasources"]
+    assert {source["url"] for source in sources} == {"http://prometheus:9090", "http://jaeger:16686"}
+    (provider,) = yaml.safe_load((ROOT / "ops/grafana/provisioning/dashboards/pin-crm.yml").read_text())["providers"]
+    assert f"./ops/grafana/dashboards:{provider['options']['path']}:ro" in SERVICES["grafana"]["volumes"]
+    collector = yaml.safe_load((ROOT / "ops/otel/collector.yml").read_text())
+    assert collector["exporters"]["otlp/jaeger"]["endpoint"].split(":")[0] in SERVICES
