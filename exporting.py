@@ -16,7 +16,8 @@ import aiohttp
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, PeriodicExportingMetricReader
+from opentelemetry.metrics import set_meter_provider
+from opentelemetry.sdk.metrics.export import MetricExportResult, MetricReader, MetricsData, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
@@ -70,6 +71,23 @@ class Exporting:
             thread.start()
         await asyncio.gather(*(asyncio.to_thread(thread.join, FLUSH_LIMIT) for thread in flushing))
 
+    def _readers(self) -> list[MetricReader]:
+        return [PeriodicExportingMetricReader(_Metrics())] if self._push.metrics else []
+
+
+class MeteredExporting(Exporting):
+    """The metrics too of a process that names its instruments by OpenTelemetry's own interface."""
+
+    def __init__(self, push: Push, service: str) -> None:
+        super().__init__(push, service)
+        provider, self._registry = metrics.collecting(self._readers(), self._resource)
+        set_meter_provider(provider)
+        self._providers.append(provider)
+
+    async def exposition(self) -> bytes:
+        """What `/metrics` answers."""
+        return metrics.exposition(self._registry)
+
 
 class WorkerExporting(Exporting):
     """The worker's metrics too, and what the Temporal SDK has of both."""
@@ -77,8 +95,7 @@ class WorkerExporting(Exporting):
     def __init__(self, push: Push) -> None:
         super().__init__(push, "booking-expiration")
         self._core: str | None = None
-        readers = [PeriodicExportingMetricReader(_Metrics())] if push.metrics else []
-        self._providers.append(metrics.start(readers, self._resource))
+        self._providers.append(metrics.start(self._readers(), self._resource))
         telemetry.worker_built(VERSION)
 
     @property

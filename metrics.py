@@ -140,15 +140,20 @@ def now() -> Instruments:
 def start(readers: Iterable[MetricReader] = (), resource: Resource | None = None) -> MeterProvider:
     """Count from here on, for `exposition` and for `readers` beside it. `shutdown()` of what comes back sends the last values."""
     global _instruments, _registry  # noqa: PLW0603 # one set of instruments per process, as the one log
-    inner = CollectorRegistry()
-    prometheus = PrometheusMetricReader(scope_info_enabled=False, disable_target_info=True, registry=inner)
-    provider = MeterProvider([prometheus, *readers], resource, AlwaysOffExemplarFilter(), shutdown_on_exit=False)
+    provider, inner = collecting(readers, resource)
     _instruments = Instruments(provider.get_meter(METER))
     _registry = CollectorRegistry()
     _registry.register(_Whole(inner, _instruments.empty))
     return provider
 
 
-def exposition() -> bytes:
-    """All of it in Prometheus' text format 0.0.4."""
-    return generate_latest(_registry)
+def collecting(readers: Iterable[MetricReader], resource: Resource | None) -> tuple[MeterProvider, CollectorRegistry]:
+    """A provider of meters, and the registry that collects them under their exact names."""
+    registry = CollectorRegistry()
+    prometheus = PrometheusMetricReader(scope_info_enabled=False, disable_target_info=True, registry=registry)
+    return MeterProvider([prometheus, *readers], resource, AlwaysOffExemplarFilter(), shutdown_on_exit=False), registry
+
+
+def exposition(registry: CollectorRegistry | None = None) -> bytes:
+    """All of it, or what another registry collects, in Prometheus' text format 0.0.4."""
+    return generate_latest(registry or _registry)

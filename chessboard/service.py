@@ -16,7 +16,7 @@ from chessboard.settings import Settings
 from db.errors import DatabaseUnavailableError
 from db.migrations import known
 from db.unit_of_work import Pool, UnitOfWork, open_pool
-from exporting import Exporting
+from exporting import MeteredExporting
 from process import CannotStartError, Patience, stop_on_signals
 from settings import opentelemetry
 
@@ -28,7 +28,8 @@ async def run(settings: Settings) -> None:
 
     A broker that does not answer is waited for as long as it takes: `/readyz` says so.
     """
-    exporting = Exporting(opentelemetry(), "chessboard")
+    exporting = MeteredExporting(opentelemetry(), "chessboard")
+    moments.count_from_zero()
     stop = stop_on_signals(settings.shutdown_timeout)
     patience = Patience(settings.startup_timeout, stop)
     async with AsyncExitStack() as opened:
@@ -45,6 +46,7 @@ async def run(settings: Settings) -> None:
             required={"database": partial(_ping, pool), "kafka": consumer.check},
             optional={},
             variable="CHESSBOARD_HTTP_PORT",
+            metrics=exporting.exposition,
         )
         opened.push_async_callback(web.cleanup)
         moments.started(settings.topic, settings.group, address)

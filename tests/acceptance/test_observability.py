@@ -25,7 +25,10 @@ JOB = "crm_booking_expiration_"
 
 async def _metrics(worker: WorkerProcess) -> dict[str, float]:
     """The series of a scrape."""
-    web = (await worker.said("worker started"))["web"]
+    return await _page((await worker.said("worker started"))["web"])
+
+
+async def _page(web: str) -> dict[str, float]:
     async with aiohttp.ClientSession() as session, session.get(f"{web}/metrics") as answer:
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         lines = (await answer.text()).splitlines()
@@ -58,6 +61,7 @@ class Traced:
     worker: WorkerProcess
     run_id: str | None
     headers: list[str]
+    consumers_page: dict[str, float]
 
 
 @pytest.fixture
@@ -71,9 +75,10 @@ async def traced(world: World, admin: Admin) -> AsyncIterator[Traced]:
         await run.result()
         member = await _consumer(world).start(**exporting)
         await soon(lambda: _are(collector.named("chessboard apply"), 2), "the consumer's spans")
+        page = await _page((await member.said("chessboard started"))["web"])
         assert [(await each.stop())[0] for each in (member, worker)] == [0, 0]
         rows = await admin.fetch("SELECT headers ->> 'traceparent' FROM crm.outbox")
-        yield Traced(collector, worker, run.result_run_id, [row[0] for row in rows])
+        yield Traced(collector, worker, run.result_run_id, [row[0] for row in rows], page)
 
 
 async def test_o3_one_trace_from_the_tick_to_the_consumer(traced: Traced) -> None:
@@ -104,6 +109,9 @@ async def test_o3_the_run_id_is_on_every_span_and_the_tenant_on_each_item(traced
     assert set(traced.headers) == parents
     services = {traced.collector.services[span.span_id] for span in traced.collector.named("chessboard apply")}
     assert services == {"chessboard"}
+    assert {name for name in traced.consumers_page if "events_total" in name} == {
+        f'crm_chessboard_events_total{{outcome="{outcome}"}}' for outcome in ("freed", "late", "duplicate", "set_aside")
+    }
 
 
 async def test_o1_log_lines_belong_to_their_span(traced: Traced) -> None:
