@@ -6,7 +6,7 @@ PYTEST := $(BIN)/pytest -n 3 --dist loadscope --cov --cov-report=term
 MANIFESTS := $(filter-out %kustomization.yaml %service-monitor.yaml %prometheus-rule.yaml,$(wildcard deploy/kubernetes/*.yaml))
 MIGRATIONS := $(wildcard migrations/0*.sql chessboard/migrations/0*.sql)
 
-.PHONY: help demo test test-all lint format stack worker bench lock clean
+.PHONY: help demo test test-all lint format stack worker bench traffic slo lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -47,6 +47,12 @@ worker: $(READY) ## a worker on the servers of `make stack`
 
 bench: $(READY) ## the numbers of BENCHMARKS.md, on this machine
 	@exec $(BIN)/python -m devstack exec --durable -- $(BIN)/python -m bench
+
+traffic: $(READY) ## a sales floor that never sleeps, and a checker, until Ctrl-C (ARGS="--size 5000 --faults")
+	@exec $(BIN)/python -m traffic $(ARGS)
+
+slo: $(READY) ## deadline to free object, measured for 10 minutes at 10,000 active bookings (FAULTS=1 breaks things)
+	@exec $(BIN)/python -m traffic --slo $(if $(FAULTS),--faults) $(ARGS)
 
 lock: $(READY) ## both lock files from pyproject.toml (UPGRADE=1 takes newer versions)
 	@$(BIN)/uv pip compile -q --universal --generate-hashes $(if $(UPGRADE),--upgrade) pyproject.toml -o requirements.lock

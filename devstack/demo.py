@@ -115,7 +115,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def _draw(play: Play, svg: Path) -> None:
-    paper = Console(record=True, width=104, height=48, file=StringIO(), force_terminal=True, legacy_windows=False)
+    paper = Console(record=True, width=104, height=62, file=StringIO(), force_terminal=True, legacy_windows=False)
     play.screen.console = paper
     paper.print(play.screen.picture())
     paper.print(play.ending.panel())

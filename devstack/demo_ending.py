@@ -16,6 +16,7 @@ from rich.table import Table
 from devstack import addresses
 from devstack.demo_cycles import Cycle, Events
 from devstack.demo_floor import Sums
+from devstack.demo_grid import Objects
 from devstack.demo_place import Place
 from devstack.postgres import binaries
 
@@ -29,9 +30,10 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What the database, Kafka and the cycles say; `active`: the bookings that could expire."""
+    """What the database, the chessboard, Kafka and the cycles say; `active`: the bookings that could expire."""
 
     sums: Sums
+    objects: Objects
     events: Events
     cycles: Sequence[Cycle]
     active: set[UUID]
@@ -55,6 +57,11 @@ class Ending:
         yield Check(
             sums.expired == sums.cards == sums.published,
             f"Deal timeline: {sums.cards} cards; outbox: {sums.published} records, all published",
+        )
+        yield Check(
+            sums.expired == self.objects.freed and self.objects.still_taken > 0 and not self.objects.wrong,
+            f"Chessboard: {self.objects.freed} flats turned free, each of an expired booking; {self.objects.still_taken} of "
+            "other bookings are still taken, the locked and the poison one's among them",
         )
         skipped = sum(cycle.result.skipped_locked_count for cycle in self.cycles)
         yield Check(

@@ -12,6 +12,7 @@ from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 import asyncpg
 
 from db.unit_of_work import Pool, UnitOfWork
+from devstack.demo_grid import Flat
 from domain.booking import PHASE_OF, Status
 
 TENANTS: Final = ("Linden Park", "North Harbour", "Old Mill Quarter", "Skyline Homes")
@@ -56,11 +57,13 @@ OLDEST: Final = -4 * _HOUR
 
 @dataclass(slots=True)
 class Floor:
-    """What was put in: a name for each booking, the ids of the active ones, and the two special ones."""
+    """What was put in: a name for each booking, the ids of the active ones, who holds which flat, and the two special ones."""
 
     now: datetime
     names: dict[UUID, str] = field(default_factory=dict)
     active: list[UUID] = field(default_factory=list)
+    flats: dict[UUID, Flat] = field(default_factory=dict)
+    holders: dict[UUID, UUID | None] = field(default_factory=dict)
     locked: UUID = field(default_factory=uuid4)
     poison: UUID = field(default_factory=uuid4)
 
@@ -91,23 +94,25 @@ def _bookings(floor: Floor) -> Iterator[tuple[object, ...]]:
             yield _booking(floor, next(flats), uuid4(), lot.status, lot.first + number * step)
 
 
-def _flats() -> Iterator[tuple[str, str]]:
-    """Tenant and flat, each flat once, in a shuffled order that is the same every time."""
-    flats = [f"house {house}, flat {flat}" for house in range(1, 5) for flat in range(1, 97)]
+def _flats() -> Iterator[Flat]:
+    """Each flat once, in a shuffled order that is the same every time."""
+    flats = [(house, flat) for house in range(1, 5) for flat in range(1, 97)]
     random.Random(3).shuffle(flats)  # noqa: S311 # not a secret
-    return zip(cycle(TENANTS), (flat for flat in flats for _ in TENANTS), strict=False)
+    places = (flat for flat in flats for _ in TENANTS)
+    return (Flat(tenant, house, number) for tenant, (house, number) in zip(cycle(TENANTS), places, strict=False))
 
 
-def _booking(floor: Floor, flat: tuple[str, str], booking_id: UUID, status: Status, due: timedelta) -> tuple[object, ...]:
-    tenant, name = flat
-    floor.names[booking_id] = f"{tenant}, {name}"
+def _booking(floor: Floor, flat: Flat, booking_id: UUID, status: Status, due: timedelta) -> tuple[object, ...]:
+    floor.names[booking_id] = f"{flat.tenant}, house {flat.house}, flat {flat.number}"
     if status in PHASE_OF:
         floor.active.append(booking_id)
     booked = status in (Status.BOOKED, Status.BOOKING_EXPIRED, Status.COMPLETED)
     deadline = floor.now + due
     reserve_deadline = floor.now - 10 * _DAY if booked else deadline
     expired_at = deadline + timedelta(seconds=30) if status in (Status.RESERVE_EXPIRED, Status.BOOKING_EXPIRED) else None
-    tenant_id, object_id = uuid5(NAMESPACE_URL, tenant), uuid5(NAMESPACE_URL, floor.names[booking_id])
+    tenant_id, object_id = uuid5(NAMESPACE_URL, flat.tenant), uuid5(NAMESPACE_URL, floor.names[booking_id])
+    floor.flats[object_id] = flat
+    floor.holders[object_id] = booking_id if status in PHASE_OF or status is Status.COMPLETED else None
     version = 1 + booked + (status not in (Status.RESERVED, Status.BOOKED))
     return (
         booking_id, tenant_id, uuid4(), object_id, status, reserve_deadline, deadline if booked else None, expired_at,

@@ -1,7 +1,8 @@
 """Where the demo plays: on its own stack, or on servers of yours without touching anything that is yours.
 
 Each piece whose address is given in the environment is used, and there the demo works in things of its own, which it makes and
-removes: a database, a topic, a schedule with its task queue. What has run stays in Temporal's history until its retention ends.
+removes: a database, a topic and a consumer group, a schedule with its task queue. What has run stays in Temporal's history
+until its retention ends.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from devstack.stack import ALL
 from settings import Settings
 
 BATCH_SIZE: Final = 200
-_NEEDED: Final = (addresses.CRM, addresses.OPERATOR, addresses.MIGRATION, addresses.ADMIN)
+_NEEDED: Final = (addresses.CRM, addresses.OPERATOR, addresses.CHESSBOARD, addresses.MIGRATION, addresses.ADMIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +68,18 @@ def parts() -> list[str]:
 
 
 @contextmanager
-def prepared(found: Mapping[str, str], brought: list[str]) -> Iterator[Place]:
+def prepared(found: Mapping[str, str], brought: list[str], who: str = "demo") -> Iterator[Place]:
     """The place, made ready; what was made on given servers is removed at the end. Raises `StackError`."""
-    own = f"demo-{secrets.token_hex(3)}"
+    own = f"{who}-{secrets.token_hex(3)}"
+    topic = kafka.TOPIC if "kafka" in brought else f"{kafka.TOPIC}.{own}"
     environment = dict(found) | {
         "BOOKING_EXPIRATION_BATCH_SIZE": str(BATCH_SIZE),
         "BOOKING_EXPIRATION_HTTP_PORT": "0",
         "BOOKING_EXPIRATION_LOG_LEVEL": "INFO",
-        "BOOKING_EXPIRATION_TOPIC": kafka.TOPIC if "kafka" in brought else f"{kafka.TOPIC}.{own}",
+        "BOOKING_EXPIRATION_TOPIC": topic,
+        "CHESSBOARD_TOPIC": topic,
+        "CHESSBOARD_GROUP": "chessboard" if "kafka" in brought else f"chessboard-{own}",
+        "CHESSBOARD_HTTP_PORT": "0",
     }
     schedule_id = "booking-expiration" if "temporal" in brought else f"booking-expiration-{own}"
     environment |= dict.fromkeys(("BOOKING_EXPIRATION_SCHEDULE_ID", "BOOKING_EXPIRATION_TASK_QUEUE"), schedule_id)
@@ -134,6 +139,7 @@ async def _delete_topic(place: Place) -> None:
     await admin.start()
     try:
         await admin.delete_topics([place.settings.topic])
+        await admin.delete_consumer_groups([place.addresses["CHESSBOARD_GROUP"]])
     finally:
         await admin.close()
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from db.commands import By, command
 from db.unit_of_work import Pool, UnitOfWork, open_pool
-from devstack import addresses, demo_ending, demo_floor
+from devstack import addresses, demo_ending, demo_floor, demo_grid
 from devstack.demo_cycles import Cycles, Events, next_minute
 from devstack.demo_floor import Floor
 from devstack.demo_place import BATCH_SIZE, Place
@@ -35,7 +35,10 @@ _STOP: Final = 20.0
 _NOTE_EVERY: Final = 10.0
 _MOST_CYCLES: Final = 8
 _START: Final = 40.0
-"""Seconds that the worker gets to say that it is ready."""
+"""Seconds that a process gets to say that it is ready."""
+
+_FREE: Final = 20.0
+"""Seconds in which the last expired booking's flat must be free."""
 
 
 class Play:
@@ -43,24 +46,25 @@ class Play:
 
     def __init__(self, place: Place, stack: Stack, console: Console) -> None:
         self.place = place
-        self.log = stack.logs / "worker.log"
+        self.logs = stack.logs
         self.screen = Screen(console, Events(place.settings.topic))
         self.cycles: Cycles
         self.ending: demo_ending.Ending
         self.right: bool | None = None
         self._launcher = stack.launcher
-        self._worker: subprocess.Popen[bytes] | None = None
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     async def run(self, *, stay: bool, afterwards: Callable[["Play"], None] | None) -> None:
         """The whole play. Raises `StackError` and what the clients raise."""
-        async with self._pools() as (crm, operator), asyncio.TaskGroup() as group:
-            floor = await self._open(crm, operator)
-            await self._start_worker()
+        async with self._pools() as (crm, operator, chessboard), asyncio.TaskGroup() as group:
+            floor = await self._open(crm, operator, chessboard)
+            await self._start_processes()
             events = self.screen.events.follow(self.place.kafka())
-            watching = [group.create_task(work) for work in (self.cycles.follow(), events, self._measure(operator))]
+            works = (self.cycles.follow(), events, self._measure(operator), self._look(chessboard, operator))
+            watching = [group.create_task(work) for work in works]
             await self._catch_up(group, crm, floor)
             await self._tick()
-            self.right = await self._check(operator, floor)
+            self.right = await self._check(operator, chessboard, floor)
             if afterwards:
                 await asyncio.to_thread(afterwards, self)
             if stay:
@@ -69,60 +73,77 @@ class Play:
                 task.cancel()
 
     def check(self) -> None:
-        """Raise `StackError` when the worker or a server is gone."""
-        if self._worker and self._worker.poll() is not None:
-            raise StackError(f"the worker ended by itself (exit code {self._worker.returncode}).\n{tail(self.log)}")
+        """Raise `StackError` when the worker, the chessboard or a server is gone."""
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                raise StackError(f"the {name} ended by itself (exit code {process.returncode}).\n{tail(self._log(name))}")
         self._launcher.check()
 
     def stop(self) -> None:
-        """Leave the picture and let the worker finish what it has in hand, before its servers go."""
+        """Leave the picture and let both finish what they have in hand, before their servers go."""
         self.screen.end()
-        if self._worker and self._worker.poll() is None:
-            self._worker.terminate()
-            if self._worker.wait(timeout=_STOP):
-                raise StackError(f"the worker ended with exit code {self._worker.returncode}.\n{tail(self.log)}")
+        alive = {name: process for name, process in self._processes.items() if process.poll() is None}
+        for process in alive.values():
+            process.terminate()
+        for name, process in alive.items():
+            if process.wait(timeout=_STOP):
+                raise StackError(f"the {name} ended with exit code {process.returncode}.\n{tail(self._log(name))}")
 
     @asynccontextmanager
-    async def _pools(self) -> AsyncIterator[tuple[Pool, Pool]]:
-        """The managers' connections and an operator's, who may read everything."""
+    async def _pools(self) -> AsyncIterator[tuple[Pool, Pool, Pool]]:
+        """The managers' connections, an operator's, who may read all of the CRM, and the chessboard's."""
         async with AsyncExitStack() as opened:
             pools = []
-            for name in (addresses.CRM, addresses.OPERATOR):
+            for name in (addresses.CRM, addresses.OPERATOR, addresses.CHESSBOARD):
                 pools.append(await open_pool(self.place.url(name), size=2, application="demo"))
                 opened.callback(pools[-1].terminate)
-            yield pools[0], pools[1]
+            yield pools[0], pools[1], pools[2]
 
-    async def _open(self, crm: Pool, operator: Pool) -> Floor:
+    async def _open(self, crm: Pool, operator: Pool, chessboard: Pool) -> Floor:
         """Fill the floor and say where everything is."""
         client = await self.place.temporal()
         self.cycles = Cycles(client, self.place.settings.schedule_id, lambda: demo_floor.backlog(operator), self.screen.cycle)
         floor = await demo_floor.seed(crm)
         await demo_floor.make_poison(self.place.url(addresses.ADMIN), floor.poison)
-        self.screen.names = floor.names
+        await demo_grid.seed(chessboard, floor.holders)
+        self.screen.names, self.screen.grid.flats = floor.names, floor.flats
         self.screen.seeded = self.screen.now = await demo_floor.statuses(operator)
         self.screen.backlog = await demo_floor.backlog(operator)
+        await self.screen.grid.look(chessboard, operator)
         self.screen.begin()
         ui = self.place.web_ui
         self.screen.link("Web UI", f"{ui}/schedules/{self.place.settings.schedule_id}" if ui else "set TEMPORAL_UI_URL to see it")
         self.screen.link("Floor", f"{len(floor.names)} bookings of {', '.join(demo_floor.TENANTS)}")
         self.screen.say(f"{self.screen.backlog} bookings are overdue, {demo_floor.WATCHED} more become due one by one")
         self.screen.say(f"Poison: {floor.names[floor.poison]} refuses any change, as a bug would")
+        self.screen.note(self.screen.grid.line())
         return floor
 
-    async def _start_worker(self) -> None:
-        self._worker = self._launcher.start(
-            [sys.executable, str(ROOT / "worker.py")], self.log, stop="SIGTERM=18,SIGKILL=5", env=self.place.addresses
-        )
-        deadline = asyncio.get_running_loop().time() + _START
-        while not (started := self._said("worker started")):
-            if asyncio.get_running_loop().time() > deadline:
-                raise StackError(f"the worker was not ready after {_START:.0f} seconds.\n{tail(self.log)}")
-            await asyncio.sleep(0.1)
-        self.screen.link("Worker", f"python worker.py, {started['web']}/readyz")
+    async def _start_processes(self) -> None:
+        """The worker, and the consumer that frees the flats."""
+        for name, program in (("worker", [sys.executable, str(ROOT / "worker.py")]), ("chessboard", demo_grid.CONSUMER)):
+            self._processes[name] = self._launcher.start(
+                program, self._log(name), stop="SIGTERM=18,SIGKILL=5", env=self.place.addresses
+            )
+        worker = await self._ready("worker", "worker started")
+        self.screen.link("Worker", f"python worker.py, {worker['web']}/readyz")
+        chessboard = await self._ready("chessboard", "chessboard started")
+        self.screen.link("Chessboard", f"python -m chessboard run, {chessboard['web']}/readyz")
 
-    def _said(self, event: str) -> dict[str, str]:
-        """The worker's first log line of this kind, or nothing yet."""
-        for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
+    async def _ready(self, name: str, event: str) -> dict[str, str]:
+        deadline = asyncio.get_running_loop().time() + _START
+        while not (started := self._said(name, event)):
+            if asyncio.get_running_loop().time() > deadline:
+                raise StackError(f"the {name} was not ready after {_START:.0f} seconds.\n{tail(self._log(name))}")
+            await asyncio.sleep(0.1)
+        return started
+
+    def _log(self, name: str) -> Path:
+        return self.logs / f"{name}.log"
+
+    def _said(self, name: str, event: str) -> dict[str, str]:
+        """A process's first log line of this kind, or nothing yet."""
+        for line in self._log(name).read_text(encoding="utf-8", errors="replace").splitlines():
             if f'"{event}"' in line:
                 said: dict[str, str] = json.loads(line)
                 return said
@@ -175,11 +196,17 @@ class Play:
             left = (next_minute() - datetime.now(UTC)).seconds
             self.screen.note(f"{self.screen.backlog} bookings are due by now; the tick comes in {left} s")
 
-    async def _check(self, operator: Pool, floor: Floor) -> bool:
+    async def _check(self, operator: Pool, chessboard: Pool, floor: Floor) -> bool:
         await self.screen.events.wait_for((await demo_floor.sums(operator, floor)).expired)
-        self.ending = demo_ending.Ending(
-            await demo_floor.sums(operator, floor), self.screen.events, self.cycles.done, set(floor.active)
-        )
+        held = {object_id: booking_id for object_id, booking_id in floor.holders.items() if booking_id}
+        deadline = asyncio.get_running_loop().time() + _FREE
+        while (objects := await demo_grid.at_the_end(chessboard, operator, held)).wrong:
+            if asyncio.get_running_loop().time() > deadline:
+                break
+            await asyncio.sleep(0.2)
+        sums = await demo_floor.sums(operator, floor)
+        self.ending = demo_ending.Ending(sums, objects, self.screen.events, self.cycles.done, set(floor.active))
+        await self.screen.grid.look(chessboard, operator)
         self.screen.measured(await demo_floor.statuses(operator), await demo_floor.backlog(operator))
         self.screen.end()
         self.screen.show(self.ending.panel(), self.ending.lines())
@@ -194,6 +221,11 @@ class Play:
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), pressed.set)
         await pressed.wait()
         sys.stdin.readline()
+
+    async def _look(self, chessboard: Pool, operator: Pool) -> None:
+        while True:
+            await self.screen.grid.look(chessboard, operator)
+            await asyncio.sleep(0.2)
 
     async def _measure(self, operator: Pool) -> None:
         while True:

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from devstack.demo_cycles import Cycle, Event, Events, next_minute
+from devstack.demo_grid import Grid
 from domain.booking import PHASE_OF, Status
 
 _STYLES: Final = {"Reserve": "cyan", "Booking": "magenta"}
@@ -38,6 +39,7 @@ _OTHER_LINES: Final = 25
 
 _WIDE: Final = 92
 _FLOOR_LINES: Final = 7
+_GRID_LINES: Final = 10
 _MOST_EVENTS: Final = 8
 
 
@@ -47,6 +49,7 @@ class Screen:
 
     console: Console
     events: Events
+    grid: Grid = field(default_factory=Grid)
     names: dict[UUID, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
     seeded: Counter[str] = field(default_factory=Counter)
@@ -107,6 +110,7 @@ class Screen:
         self._last = count
         if self.live or count == self._told or count != before:
             return
+        self._line(self.grid.line())
         new = self.events.arrived[self._told :]
         phases = ", ".join(f"{phase} {many}" for phase, many in sorted(Counter(event.phase for event in new).items()))
         self._line(f"Kafka: {len(new)} events arrived ({phases}), {count} in all; the last one: {self._name(new[-1])}")
@@ -123,10 +127,12 @@ class Screen:
     def picture(self) -> RenderableType:
         """The whole picture; a low terminal gets it without the table of statuses, and with fewer events."""
         room = self.console.height - _OTHER_LINES - len(self.cycles)
+        grid = [self.grid.picture()] if room + _FLOOR_LINES > _GRID_LINES else []
+        room -= _GRID_LINES if grid else 0
         floor = [self._floor(), ""] if room > 0 else []
         room += 0 if floor else _FLOOR_LINES
         events = self._events(min(max(room, 1), _MOST_EVENTS))
-        return Group(self._head(), *floor, self._cycles(), events, self._story())
+        return Group(self._head(), *grid, *floor, self._cycles(), events, self._story())
 
     def _line(self, text: str) -> None:
         self.console.print(f"{datetime.now(UTC):%H:%M:%S}  {text}", markup=False, highlight=False, soft_wrap=True)

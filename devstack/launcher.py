@@ -62,6 +62,17 @@ class Launcher:
         self._servers.append((process, log))
         return process
 
+    def server(self, log: Path) -> "subprocess.Popen[bytes]":
+        """The server that writes to this log, the last one started. Raises `StackError` when there is none."""
+        for process, its_log in reversed(self._servers):
+            if its_log == log:
+                return process
+        raise StackError(f"no server that was started here writes to {log}")
+
+    def let_go(self, process: "subprocess.Popen[bytes]") -> None:
+        """From now on its end is no trouble: somebody is about to end it on purpose. It is still stopped at the end."""
+        self._servers = [server for server in self._servers if server[0] is not process]
+
     def _launch(
         self, command: Sequence[str], log: Path, stop: str, user: int | None, env: Mapping[str, str]
     ) -> "subprocess.Popen[bytes]":

@@ -23,6 +23,7 @@ from devstack import addresses as names
 from devstack.demo_cycles import Cycle, Event, Events
 from devstack.demo_ending import Ending
 from devstack.demo_floor import Sums
+from devstack.demo_grid import Objects
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MARK = "DEMO_TEST_MARK"
@@ -85,6 +86,7 @@ def test_plays_to_the_end_by_itself(without_addresses: dict[str, str]) -> None:
     assert re.search(r"on the minute .* completed$", output, re.MULTILINE)
     assert "ok     Locked by a manager: skipped" in output
     assert "ok     Poison: refused in" in output
+    assert re.search(r"ok +Chessboard: \d+ flats turned free, each of an expired booking", output)
 
 
 async def _left_on(addresses: Mapping[str, str]) -> tuple[list[str], list[str], list[str]]:
@@ -126,19 +128,22 @@ def test_an_address_too_few_is_named(mark: str) -> None:
     assert names.ADMIN in output
 
 
-def _ending(*, audited: int = 2, twice: bool = False) -> Ending:
+def _ending(*, audited: int = 2, twice: bool = False, freed: int = 2, wrong: int = 0) -> Ending:
     ids = [uuid4(), uuid4()]
     events = Events("topic")
     for booking_id in [*ids, *ids[: int(twice)]]:
         events.arrived.append(Event(str(booking_id), booking_id, "Reserve", datetime.now(UTC), 0, 0))
     result = CycleResult(reserve_expired_count=2, skipped_locked_count=1, poison_count=1)
     sums = Sums(2, audited, 2, 2, poison_is_due=True, poison_times=1, locked_is_extended=True)
-    return Ending(sums, events, [Cycle("cycle", "run", datetime.now(UTC), False, result, 0)], set(ids))
+    objects = Objects(freed, still_taken=2, wrong=wrong)
+    return Ending(sums, objects, events, [Cycle("cycle", "run", datetime.now(UTC), False, result, 0)], set(ids))
 
 
 def test_sums_that_are_off_are_wrong() -> None:
-    """Section 9: a missing audit row or an event that came twice fails the demo, and the line says so."""
+    """Section 9, P3: a missing audit row, an event that came twice, a flat in the wrong hands fail the demo, and it says so."""
     assert _ending().right
     assert not _ending(audited=1).right
     assert not _ending(twice=True).right
+    assert not _ending(freed=1).right
+    assert not _ending(wrong=1).right
     assert _ending(twice=True).lines()[0].startswith("WRONG  Sums: 2 bookings")

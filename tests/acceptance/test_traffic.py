@@ -1,0 +1,46 @@
+"""`make traffic` and `make slo`, a minute of each: real processes, and a checker that follows everything (issue 6 section 3)."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from devstack import addresses as names
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def play(environment: Mapping[str, str], *arguments: str) -> tuple[int, str]:
+    """Exit code and all that was said."""
+    command = [sys.executable, "-m", "traffic", "--minutes", "1", "--seed", "6", *arguments]
+    done = subprocess.run(
+        command, cwd=ROOT, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    return done.returncode, done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_x8_a_minute_of_the_slo(addresses: Mapping[str, str]) -> None:
+    """X8, D27, P3: two workers and two consumers; every goal is met and the checker finds nothing."""
+    code, output = play({**os.environ, **addresses}, "--slo", "--size", "3000")
+    assert code == 0, output
+    assert len(re.findall(r"  ok     (deadline → expired|expired → object free): ", output)) == 3, output
+    assert re.search(r"deadline → free +\| +\d+ ", output), output
+    assert "Checker: nothing wrong" in output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_minute_of_traffic_with_faults() -> None:
+    """Issue 6 section 3: on servers of its own a worker is killed, connections are cut, Kafka restarts; nothing is wrong."""
+    without = {name: value for name, value in os.environ.items() if name not in names.NAMES}
+    code, output = play(without, "--faults", "--size", "1500", "--workers", "2", "--consumers", "2")
+    assert code == 0, output
+    assert "Checker: nothing wrong" in output
+    assert "database connections cut" in output
+    assert "Kafka is back" in output or "NOT REAL KAFKA" in output
