@@ -21,9 +21,18 @@ _TICK: Final = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
 _MAX_LINKS: Final = 100
 
 
-def span(name: str) -> AbstractContextManager[trace.Span]:
-    """A part of the work that takes time; without a trace it costs next to nothing."""
-    return _tracer.start_as_current_span(name)
+@contextmanager
+def span(name: str) -> Iterator[None]:
+    """A part of the work that takes time; without a trace it costs next to nothing.
+
+    Of an error only the kind is kept: a driver's text may quote the row.
+    """
+    with _tracer.start_as_current_span(name, record_exception=False, set_status_on_exception=False) as current:
+        try:
+            yield
+        except Exception as error:
+            current.set_status(trace.StatusCode.ERROR, type(error).__name__)
+            raise
 
 
 def traceparent() -> str | None:
