@@ -5,6 +5,7 @@ Exit codes: 0 nothing was wrong (and, with --slo, every goal was met), 1 somethi
 
 import argparse
 import asyncio
+import logging
 import random
 import signal
 import sys
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Play until the time is over or Ctrl-C; the exit code."""
     options = _options(arguments)
     watch, brought = Watch(), demo_place.parts()
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # a broker that is away is said once, by the faults
     if options.faults and "kafka" not in brought:
         print("traffic: the broker is yours, so it is not restarted", file=sys.stderr)
     try:

@@ -41,7 +41,9 @@ class Topic:
 
     async def follow(self, arguments: dict[str, Any]) -> None:
         """Read the topic from its beginning until cancelled. Raises `KafkaError` when the broker is not there at first."""
-        consumer = AIOKafkaConsumer(self.name, **arguments, group_id=None, auto_offset_reset="earliest", metadata_max_age_ms=5000)
+        consumer = AIOKafkaConsumer(
+            self.name, **arguments, group_id=None, auto_offset_reset="earliest", metadata_max_age_ms=5000, retry_backoff_ms=500
+        )
         try:
             await consumer.start()
             while True:

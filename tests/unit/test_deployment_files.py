@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from chessboard import settings as chessboard
 from devstack import kafka, temporal
 from settings import Settings
 
@@ -60,6 +61,15 @@ def test_what_others_wait_for_can_be_waited_for(name: str) -> None:
 def test_worker_waits_for_schema_namespace_and_topic() -> None:
     """D28 and layout rule 13: it starts after migrations, search attributes and topic are there."""
     assert set(SERVICES["worker"]["depends_on"]) == {"migrate", "temporal-setup", "kafka-topic"}
+
+
+def test_the_chessboard_is_beside_it() -> None:
+    """S4, P3: the consumer has its own migrations and role, and waits for the topic; the worker does not wait for it."""
+    consumer, migrations = SERVICES["chessboard"], SERVICES["chessboard-migrate"]
+    assert set(consumer["depends_on"]) == {"chessboard-migrate", "kafka-topic"}
+    assert migrations["environment"]["DBMATE_MIGRATIONS_TABLE"] == "chessboard.schema_migrations"
+    assert consumer["environment"]["CHESSBOARD_DATABASE_URL"].startswith("postgresql://chessboard:")
+    assert int(consumer["stop_grace_period"].removesuffix("s")) > chessboard.Settings.model_fields["shutdown_timeout"].default
 
 
 def test_grace_period_exceeds_the_workers_own() -> None:
