@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stack.running(parts=brought, durable=True, watch=watch, say=_say) as running,
             demo_place.prepared(running.addresses, brought, "traffic") as place,
         ):
+            watch()
             return 0 if asyncio.run(Play(options, place, running, _say).run()) else 1
     except StackStopped:
         return 128 + (watch.signal or signal.SIGTERM)

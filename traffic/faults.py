@@ -98,15 +98,20 @@ class Faults:
         process.send_signal(signal.SIGKILL)
         process.wait()
         self._note("Kafka killed")
-        await asyncio.sleep(_OUTAGE)
+        try:
+            await asyncio.sleep(_OUTAGE)
+        finally:  # at the end of the run too: the last events must still go out
+            self._start_kafka(command)
+        while not ports.answers(int(stack.addresses[KAFKA].rpartition(":")[2])):  # noqa: ASYNC110 # it has no event of ours
+            await asyncio.sleep(0.1)
+        self._tell("Kafka is back")
+
+    def _start_kafka(self, command: list[str]) -> None:
+        stack = self._fleet.stack
         # Its controller would otherwise wait nine seconds for the killed broker, which is itself.
         with (stack.folder / "kafka.properties").open("a") as properties:
             properties.write("broker.session.timeout.ms=1000\nbroker.heartbeat.interval.ms=200\n")
-        stack.launcher.start(command, log, stop="SIGTERM=10,SIGKILL=5")
-        port = int(stack.addresses[KAFKA].rpartition(":")[2])
-        while not ports.answers(port):  # noqa: ASYNC110 # another process has no event of ours
-            await asyncio.sleep(0.1)
-        self._tell("Kafka is back")
+        stack.launcher.start(command, stack.logs / "kafka.log", stop="SIGTERM=10,SIGKILL=5")
 
     def _note(self, what: str, text: str | None = None) -> None:
         self.done[what] += 1

@@ -15,7 +15,7 @@ from domain.booking import Booking, BookingError, Status, TerminalBookingError
 from domain.events import Phase
 from traffic import crm
 from traffic.crm import Crm
-from traffic.model import Model
+from traffic.model import TICK, Model
 
 TENANTS: Final = 8
 SPARE: Final = 0.1
@@ -25,7 +25,8 @@ _AT_ONCE: Final = 8
 """Commands under way at the same time at most."""
 
 _MEETING: Final = 0.1
-"""The share of commands aimed at a booking that is due in this very minute."""
+_MEETING_AT_THE_TICK: Final = 0.9
+"""The share of commands aimed at a booking that is due in this very minute; and while a cycle is at work."""
 
 _SHARES: Final = {
     Status.RESERVED: (Status.RESERVED, 0.55),
@@ -105,7 +106,9 @@ class Floor:
             self.model.changed.add(booking.id)
 
     def _choose(self, statuses: tuple[Status, ...]) -> Booking | None:
-        due = self.model.due_soon(self.model.now()) if self._rng.random() < _MEETING else None
+        now = self.model.now()
+        share = _MEETING_AT_THE_TICK if now.second < TICK.total_seconds() else _MEETING
+        due = self.model.due_soon(now) if self._rng.random() < share else None
         booking_id = due or self.model.active[self._rng.choice(statuses)].draw(self._rng)
         booking = self.model.bookings.get(booking_id) if booking_id else None
         return booking if booking and booking.status in statuses and booking.id not in self.model.busy else None

@@ -18,6 +18,9 @@ HORIZON: Final = 15
 NEAR: Final = 0.7
 """The share of new deadlines that lie within the horizon, as long as there is room."""
 
+TICK: Final = timedelta(seconds=2)
+"""After the full minute a cycle is at work for about that long."""
+
 _MINUTE: Final = timedelta(minutes=1)
 
 
@@ -125,9 +128,9 @@ class Model:
             self.free.append(object_id)
 
     def due_soon(self, now: datetime) -> UUID | None:
-        """A booking whose deadline is in this minute, before or after now: there managers and worker meet (D23)."""
+        """A booking whose deadline is in this minute, or has just passed at the tick: there managers and worker meet (D23)."""
         phase = self.rng.choice(list(Phase))
-        return self.slots[phase, _minute(now)].draw(self.rng)
+        return self.slots[phase, _minute(now - TICK)].draw(self.rng)
 
     def _unplan(self, booking_id: UUID) -> None:
         known = self.bookings.get(booking_id)

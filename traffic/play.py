@@ -3,6 +3,7 @@
 import asyncio
 import random
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -69,17 +70,17 @@ class Play:
         stop = asyncio.Event()
         for which in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(which, stop.set)
-        async with self._connected() as (crm, chessboard, admin, looking):
+        async with self._connected() as (crm, chessboard, admin, looking, breaking):
             self._floor = Floor(self._model, crm, chessboard, self._checker.found)
             self._model.ahead = await admin.fetchval("SELECT clock_timestamp()") - datetime.now(UTC)
             await self._floor.seed(self._options.size)
             self._say(_headline(self._options))
             await self._fleet.start(self._options.workers, self._options.consumers)
-            await self._play(admin, looking, stop)
+            await self._play(admin, looking, breaking, stop)
             self._fleet.stop()
             return self._report(await slo.spans(admin))
 
-    async def _play(self, admin: Admin, looking: Admin, stop: asyncio.Event) -> None:
+    async def _play(self, admin: Admin, looking: Admin, breaking: Admin, stop: asyncio.Event) -> None:
         """Managers, checker and faults side by side until the time is over; then the rest is waited for."""
         still = asyncio.Event()
         async with asyncio.TaskGroup() as group:
@@ -87,14 +88,14 @@ class Play:
             showing = group.create_task(self._show(looking))
             checking = group.create_task(self._checker.run(admin, still))
             selling = group.create_task(self._floor.run(self._options.rate, stop))
-            breaking = group.create_task(self._break(looking)) if self._options.faults else None
+            faults = group.create_task(self._break(breaking)) if self._options.faults else None
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._options.minutes and self._options.minutes * 60):
                     await stop.wait()
             stop.set()
-            if breaking:
-                breaking.cancel()
-                await asyncio.wait([breaking])
+            if faults:
+                faults.cancel()
+                await asyncio.wait([faults])
             await selling
             still.set()
             await checking
@@ -138,7 +139,7 @@ class Play:
         checker, options = self._checker, self._options
         self._say(self._status())
         self._console.print(slo.table(measured))
-        cycles = ", ".join(sorted(self._cycles.outcomes.values()))
+        cycles = ", ".join(f"{count} {outcome}" for outcome, count in Counter(self._cycles.outcomes.values()).items())
         self._say(f"Cycles: {len(self._cycles.seconds)} seen to end, the longest {self._cycles.longest:.2f} s: {cycles}")
         if self._faults:
             self._say("Faults: " + ", ".join(f"{what} {count}" for what, count in sorted(self._faults.done.items())))
@@ -158,19 +159,19 @@ class Play:
         self._raw(f"{datetime.now(UTC):%H:%M:%S}  {text}")
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[tuple[Pool, Pool, Admin, Admin]]:
-        """The CRM's pool, the chessboard's, and two connections that may look at everything."""
+    async def _connected(self) -> AsyncIterator[tuple[Pool, Pool, Admin, Admin, Admin]]:
+        """The CRM's pool, the chessboard's, and three connections that may do everything: each is used by one task alone."""
         crm = await open_pool(self._place.url(addresses.CRM), size=6, application="traffic")
         chessboard = await open_pool(self._place.url(addresses.CHESSBOARD), size=4, application="traffic")
         url = self._place.url(addresses.ADMIN)
-        admin, looking = [await asyncpg.connect(url, server_settings={"jit": "off"}) for _ in range(2)]
+        admins = [await asyncpg.connect(url, server_settings={"jit": "off"}) for _ in range(3)]
         try:
-            yield crm, chessboard, admin, looking
+            yield crm, chessboard, admins[0], admins[1], admins[2]
         finally:
             crm.terminate()
             chessboard.terminate()
-            await admin.close()
-            await looking.close()
+            for admin in admins:
+                await admin.close()
 
 
 def _headline(options: Options) -> str:

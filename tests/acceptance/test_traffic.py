@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -21,6 +22,21 @@ def play(environment: Mapping[str, str], *arguments: str) -> tuple[int, str]:
         command, cwd=ROOT, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     return done.returncode, done.stdout
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_with_a_report(addresses: Mapping[str, str]) -> None:
+    """Issue 6 section 3: until Ctrl-C; then the floor is closed, the rest is waited for, and the figures are shown."""
+    command = [sys.executable, "-m", "traffic", "--size", "200"]
+    environment = {**os.environ, **addresses}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as traffic:
+        assert traffic.stdout is not None
+        seen = next((line for line in traffic.stdout if "checked " in line), None)
+        traffic.send_signal(signal.SIGINT)
+        output, _ = traffic.communicate(timeout=60)
+    assert (seen is not None, traffic.returncode) == (True, 0), output
+    assert "The floor is closed" in output
+    assert "Checker: nothing wrong" in output
 
 
 @pytest.mark.slow
