@@ -61,9 +61,10 @@ class WorkerProcess:
         """The first such log line, as soon as it is there."""
 
         async def heard() -> list[dict[str, Any]]:
+            ended = self.process.returncode  # looked at first: what it said before its end counts
             found = self.events(event, **fields)
-            if not found and self.process.returncode is not None:
-                raise AssertionError(f"the worker ended with {self.process.returncode}: {self.err.read_text()}")
+            if not found and ended is not None:
+                raise AssertionError(f"the worker ended with {ended}: {self.err.read_text()}")
             return found
 
         first: dict[str, Any] = (await soon(heard, f"{event} {fields}", seconds))[0]
