@@ -162,17 +162,17 @@ async def abandon(producer: AIOKafkaProducer) -> None:
 
     What had reached the broker already stays there; `stop()` would flush the rest, and hang on a frozen broker (trap 31).
     """
-    producer._closed = True  # noqa: SLF001
-    accumulator = producer._message_accumulator  # noqa: SLF001
+    producer._closed = True
+    accumulator = producer._message_accumulator
     accumulator.fail_all(ProducerClosed())
-    for batch in itertools.chain(*accumulator._batches.values()):  # noqa: SLF001
-        _forget(batch._drain_waiter)  # noqa: SLF001
-    accumulator._batches.clear()  # noqa: SLF001
-    owners = (producer._sender, producer.client)  # noqa: SLF001
+    for batch in itertools.chain(*accumulator._batches.values()):
+        _forget(batch._drain_waiter)
+    accumulator._batches.clear()
+    owners = (producer._sender, producer.client)
     tasks = [task for task in asyncio.all_tasks() if any(_owner(task) is owner for owner in owners)]
     for task in tasks:
         task.cancel()
-    for connection in list(producer.client._conns.values()):  # noqa: SLF001
+    for connection in list(producer.client._conns.values()):
         _reset(connection)
         connection.close()
     if tasks:
@@ -188,17 +188,17 @@ def _owner(task: "asyncio.Task[Any]") -> object:
 def _reset_closed_connections(producer: AIOKafkaProducer) -> None:
     """A connection that aiokafka gives up is reset as well, or the kernel would go on delivering what it had taken."""
     client = producer.client
-    forward = client._on_connection_closed  # noqa: SLF001
+    forward = client._on_connection_closed
 
     def closed(connection: Any, reason: Any) -> None:
         _reset(connection)
         forward(connection, reason)
 
-    client._on_connection_closed = closed  # noqa: SLF001
+    client._on_connection_closed = closed
 
 
 def _reset(connection: Any) -> None:
-    transport = connection._protocol and connection._protocol._transport  # noqa: SLF001
+    transport = connection._protocol and connection._protocol._transport
     if transport is not None:
         with suppress(OSError):
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

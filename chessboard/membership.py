@@ -74,12 +74,12 @@ async def _leave(consumer: AIOKafkaConsumer) -> None:
 
 async def _abandon(consumer: AIOKafkaConsumer) -> None:
     """End the tasks and sockets that are left; a group that was not told notices by the session time-out."""
-    client, fetcher, coordinator = consumer._client, consumer._fetcher, consumer._coordinator  # noqa: SLF001
+    client, fetcher, coordinator = consumer._client, consumer._fetcher, consumer._coordinator
     owners = [client, fetcher, coordinator]
     tasks = [task for task in asyncio.all_tasks() if any(_owner(task) is owner for owner in owners if owner is not None)]
     for task in tasks:
         task.cancel()
-    for connection in list(client._conns.values()):  # noqa: SLF001
+    for connection in list(client._conns.values()):
         connection.close()
     if tasks:
         await asyncio.wait(tasks, timeout=1.0)

@@ -60,7 +60,7 @@ def _wire(item: Any) -> Wire:
     if not isinstance(item, dict) or "headers" not in item or "value" not in item:
         raise NotARecordError('a record is an object with "key", "value" and "headers", such as `contract samples` prints')
     pairs = list(item["headers"].items()) if isinstance(item["headers"], dict) else item["headers"]
-    if not isinstance(pairs, list) or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):  # noqa: PLR2004
+    if not isinstance(pairs, list) or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):  # noqa: PLR2004 # a pair
         raise NotARecordError('"headers" is an object or an array of [name, value]')
     return Wire(_bytes(item.get("key")), _bytes(item["value"]), tuple((str(name), _bytes(value)) for name, value in pairs))
 

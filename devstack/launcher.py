@@ -109,7 +109,7 @@ class Launcher:
             os.write(self._pipe.fileno(), f"command {os.getpid()} {stop}\n".encode())
 
         # The child itself must say its pid before it becomes the command, and the shell's way above needs standard input.
-        process = subprocess.Popen(command, env={**os.environ, **env}, preexec_fn=tell)  # noqa: PLW1509
+        process = subprocess.Popen(command, env={**os.environ, **env}, preexec_fn=tell)  # noqa: PLW1509 # one write to a pipe, no lock
         self._started.append(process)
         self._orders.take(f"command {process.pid} {stop}")
         return process

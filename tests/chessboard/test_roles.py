@@ -1,5 +1,5 @@
 """Who may do what in the chessboard's schema, and that the worker neither may nor imports anything of it (S4, D17)."""
-# ruff: noqa: S608 # every statement is put together from constants of this file
+# every statement is put together from constants of this file
 
 import ast
 

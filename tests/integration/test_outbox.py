@@ -189,7 +189,7 @@ async def test_requeue_lets_a_parked_record_go_out_before_its_bookings_next(pool
     record = await parked_one(pool, admin)
     async with admin.transaction():
         await admin.execute("SET LOCAL ROLE booking_expiration_operator")
-        await outbox.requeue(admin, record.id, "olga", "limit raised")  # type: ignore[arg-type]
+        await outbox.requeue(admin, record.id, "olga", "limit raised")  # type: ignore[arg-type] # a plain connection serves as well
     assert [again.id for again in await claim(pool, uuid4())] == [record.id]
     action = await admin.fetchrow("SELECT * FROM crm.operator_actions ORDER BY id DESC LIMIT 1")
     assert action is not None
@@ -204,7 +204,7 @@ async def test_skip_gives_a_record_up_and_lets_its_bookings_next_go(pool: Pool, 
     record = await parked_one(pool, admin)
     async with admin.transaction():
         await admin.execute("SET LOCAL ROLE booking_expiration_operator")
-        await outbox.skip(admin, record.id, "olga", "sent by hand")  # type: ignore[arg-type]
+        await outbox.skip(admin, record.id, "olga", "sent by hand")  # type: ignore[arg-type] # a plain connection serves as well
     assert [later.id for later in await claim(pool, uuid4())] == [record.id + 1]
     details = json.loads(await admin.fetchval("SELECT details FROM crm.operator_actions ORDER BY id DESC LIMIT 1"))
     assert (details["event_id"], details["booking_id"]) == (str(record.event_id), record.key)
@@ -233,7 +233,7 @@ async def test_a_repair_that_makes_no_sense_is_refused(
     if error is outbox.UnknownRecordError:
         record_id += 1000
     else:
-        await admin.execute(f"UPDATE crm.outbox SET {state}")  # noqa: S608 # the test's own constants
+        await admin.execute(f"UPDATE crm.outbox SET {state}")  # the test's own constants
     with pytest.raises(error, match=f"outbox record {record_id}"):
         async with UnitOfWork(pool) as connection:
             await operation(connection, record_id, "olga", "by mistake")

@@ -1,5 +1,5 @@
 """Each role connects and tries: what it needs works, everything else is refused (issue 3 section 3, S4, traps 24 and 43)."""
-# ruff: noqa: S608 # every statement is put together from constants of this file
+# every statement is put together from constants of this file
 
 from typing import Any, TypeAlias
 

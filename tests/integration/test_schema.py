@@ -27,7 +27,7 @@ def booking(status: str, **columns: str) -> str:
     names = "".join(f", {name}" for name in columns)
     values = "".join(f", {value}" for value in columns.values())
     return (
-        f"INSERT INTO crm.bookings (id, tenant_id, deal_id, property_object_id, status{names}) "  # noqa: S608 # literals of this file
+        f"INSERT INTO crm.bookings (id, tenant_id, deal_id, property_object_id, status{names}) "  # literals of this file
         f"VALUES ({NEW_ID}, {NEW_ID}, {NEW_ID}, {NEW_ID}, '{status}'{values})"
     )
 
@@ -37,7 +37,7 @@ def record(event_id: str = NEW_ID, aggregate_id: str = NEW_ID, **columns: str) -
     names = "".join(f", {name}" for name in columns)
     values = "".join(f", {value}" for value in columns.values())
     return (
-        "INSERT INTO crm.outbox (event_id, aggregate_type, aggregate_id, aggregate_version, tenant_id, topic, contract_version, "  # noqa: S608
+        "INSERT INTO crm.outbox (event_id, aggregate_type, aggregate_id, aggregate_version, tenant_id, topic, contract_version, "
         f"payload, correlation_id, occurred_at{names}) "
         f"VALUES ({event_id}, 'Booking', {aggregate_id}, 2, {NEW_ID}, 't', 1, 'x', 'run', now(){values})"
     )
@@ -45,12 +45,12 @@ def record(event_id: str = NEW_ID, aggregate_id: str = NEW_ID, **columns: str) -
 
 def batch(run_id: str = "r", phase: str = "Reserve", batch_no: int = 1) -> str:
     """An INSERT of a ledger row."""
-    return f"INSERT INTO crm.expiration_batches VALUES ('{run_id}', '{phase}', {batch_no}, now(), 1, 0, 0, '{{}}')"  # noqa: S608
+    return f"INSERT INTO crm.expiration_batches VALUES ('{run_id}', '{phase}', {batch_no}, now(), 1, 0, 0, '{{}}')"
 
 
 def refusal(phase: str = "Reserve") -> str:
     """An INSERT of a remembered refusal, always of the same booking."""
-    return f"INSERT INTO crm.expiration_refusals VALUES ('{ONE}', '{phase}', 'why', now(), now())"  # noqa: S608
+    return f"INSERT INTO crm.expiration_refusals VALUES ('{ONE}', '{phase}', 'why', now(), now())"
 
 
 ONE = "00000000-0000-0000-0000-000000000001"
@@ -173,7 +173,7 @@ async def many_bookings(admin: Connection) -> None:
         SELECT {NEW_ID}, {NEW_ID}, {NEW_ID}, {NEW_ID},
                CASE n % 200 WHEN 0 THEN 'Reserved' WHEN 1 THEN 'Booked' ELSE 'Cancelled' END,
                now() - n * interval '1 second', now() - n * interval '1 second'
-        FROM generate_series(1, 20000) AS n""")  # noqa: S608 # a constant
+        FROM generate_series(1, 20000) AS n""")  # a constant
     await admin.execute("VACUUM ANALYZE crm.bookings")
 
 
