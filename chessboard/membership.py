@@ -66,10 +66,16 @@ async def join(consumer: AIOKafkaConsumer, group: Group, listener: ConsumerRebal
 
 
 async def _leave(consumer: AIOKafkaConsumer) -> None:
-    with suppress(TimeoutError, KafkaError, OSError):
-        async with asyncio.timeout(LEAVE_TIMEOUT):
-            await consumer.stop()
-    await _abandon(consumer)  # also after a good stop: a connection that was just being made is left open
+    """Say goodbye in a task of its own: without a broker, aiokafka cancels its fetches and lets that out as a cancel of ours."""
+    leaving = asyncio.ensure_future(consumer.stop())
+    try:
+        await asyncio.wait({leaving}, timeout=LEAVE_TIMEOUT)
+    finally:
+        leaving.cancel()
+        await _abandon(consumer)  # also after a good stop: a connection that was just being made is left open
+    await asyncio.wait({leaving}, timeout=1.0)
+    with suppress(asyncio.CancelledError, asyncio.InvalidStateError, KafkaError, OSError, TimeoutError):
+        leaving.result()
 
 
 async def _abandon(consumer: AIOKafkaConsumer) -> None:

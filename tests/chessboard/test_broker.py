@@ -73,6 +73,20 @@ async def test_a_stop_while_the_broker_is_frozen(market: Market, grid: Grid, bro
         broker.signal(signal.SIGCONT)
 
 
+async def test_a_stop_while_the_broker_is_down(market: Market, grid: Grid, broker: Broker) -> None:
+    """Trap 31: with the broker gone a stop ends cleanly and at once, although aiokafka's own good-bye raises a cancellation."""
+    [sold] = await grid.sell()
+    await market.expire([sold])
+    member = market.consume()
+    await market.until_free([sold])
+    await market.until_committed()
+    await asyncio.to_thread(broker.kill)
+    await asyncio.sleep(1)  # fetches are being retried
+    async with asyncio.timeout(8):
+        await member.stopped()
+    assert [task for task in left_behind(broker)[0] if "consumer" in task] == []
+
+
 async def test_no_broker_at_first(market: Market, grid: Grid, broker: Broker) -> None:
     """D17: who starts before Kafka does waits for it, says so, and then works."""
     [sold] = await grid.sell()
