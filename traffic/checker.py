@@ -41,7 +41,7 @@ class Bounds:
 
 @dataclass(slots=True)
 class Checker:
-    """`tell` hears of every wrong state as soon as it is seen. `snapshots` must read both schemas."""
+    """`tell` hears of every wrong state as soon as it is seen. The connection that it is given may read both schemas."""
 
     model: Model
     topic: Topic
@@ -51,7 +51,6 @@ class Checker:
     rounds: int = 0
     expired: int = 0
     _since: datetime | None = None
-    _known_events: set[UUID] = field(default_factory=set)
 
     def found(self, wrong: Wrong) -> None:
         """Report it, unless it is known."""
