@@ -26,7 +26,8 @@ from traffic.model import Model
 from traffic.topic import Topic
 
 Admin: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
-_STATUS_EVERY: Final = 10.0
+_STATUS_EVERY: Final = 10
+_FIGURES_EVERY: Final = 60
 _SETTLING: Final = 30.0
 _SETTLING_AFTER_FAULTS: Final = 120.0
 """Seconds at the end for what is committed to be published, read and free."""
@@ -126,6 +127,8 @@ class Play:
             await self._cycles.look(looking)
             if second % _STATUS_EVERY == 0:
                 self._say(self._status())
+            if second % _FIGURES_EVERY == 0 and (measured := await slo.spans(looking)):
+                self._say("p50, p99, max: " + "; ".join(f"{s.name} {s.p50:.2f}, {s.p99:.2f}, {s.most:.2f} s" for s in measured))
 
     def _status(self) -> str:
         done, model, checker = self._floor.done, self._model, self._checker
