@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import asyncpg
 
+import telemetry
 from activities.expire_batch import Plan, run_batch
 from bench.database import fresh_database
 from db.bookings import Envelope
@@ -64,6 +65,7 @@ _ONE_STATEMENT: Final = """
 
 async def run() -> dict[str, Any]:
     """Median milliseconds for a batch of 200 on either side, their ratio, and what an idle batch costs."""
+    telemetry.configure("ERROR")
     async with fresh_database() as (worker_url, admin_url):
         admin = await asyncpg.connect(admin_url)
         await admin.execute(_SEED, 2 * BATCH * (ROUNDS + WARM_UP))
