@@ -21,6 +21,7 @@ from temporalio.service import RPCError
 
 import connections
 import settings as configuration
+from contracts import topic as contract
 from devstack import addresses, kafka, schema
 from devstack.errors import StackError
 from devstack.stack import ALL
@@ -127,7 +128,7 @@ async def _make_topic(place: Place) -> None:
     await admin.start()
     try:
         brokers = len((await admin.describe_cluster())["brokers"])
-        answer = await admin.create_topics([NewTopic(place.settings.topic, kafka.PARTITIONS, min(3, brokers))])
+        answer = await admin.create_topics([NewTopic(place.settings.topic, contract.PARTITIONS, min(3, brokers))])
         if refused := [error for error in answer.topic_errors if error[1]]:
             raise OSError(f"topic {place.settings.topic} was refused: {refused[0]}")
     finally:

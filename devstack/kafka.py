@@ -13,6 +13,7 @@ from typing import Final
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError
 
+from contracts import topic
 from devstack import kafka_jars, ports
 from devstack.errors import StackError
 from devstack.launcher import Launcher
@@ -20,7 +21,6 @@ from devstack.schema import program
 
 PREFERRED_PORTS: Final = (9092,)
 TOPIC: Final = "pin.crm.booking-expired.v1"
-PARTITIONS: Final = 6
 _JVM: Final = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 _PROPERTIES: Final = """\
 process.roles=broker,controller
@@ -98,7 +98,8 @@ async def _make_topic(address: str) -> bool:
     admin = AIOKafkaAdminClient(bootstrap_servers=address, request_timeout_ms=5_000)
     try:
         await admin.start()
-        answer = await admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])
+        configuration = {**topic.CONFIGURATION, "min.insync.replicas": "1"}  # there is one broker
+        answer = await admin.create_topics([NewTopic(TOPIC, topic.PARTITIONS, 1, topic_configs=configuration)])
     except (KafkaError, OSError):
         return False
     finally:

@@ -19,6 +19,7 @@ from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
 
+from contracts import topic as contract
 from devstack import addresses as names
 from devstack import kafka, ports, temporal
 from devstack.stack import running_stack
@@ -88,7 +89,7 @@ async def test_all_pieces_are_ready_within_20_seconds(tmp_path: Path, monkeypatc
         assert await connection.fetchval("SELECT current_user || count(*) FROM crm.bookings") == "booking_expiration_worker0"
         await connection.close()
         assert await search_attributes(found[names.TEMPORAL]) >= {tuple(one.split("=")) for one in temporal.SEARCH_ATTRIBUTES}
-        assert await partitions(found[names.KAFKA], kafka.TOPIC) == kafka.PARTITIONS
+        assert await partitions(found[names.KAFKA], kafka.TOPIC) == contract.PARTITIONS
 
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from chessboard import settings as chessboard
+from contracts import topic as contract
 from devstack import kafka, temporal
 from settings import Settings
 
@@ -97,7 +98,9 @@ def test_same_names_as_the_local_stack() -> None:
     assert all(attribute.replace("=", ":") in script for attribute in temporal.SEARCH_ATTRIBUTES)
     topic = SERVICES["kafka-topic"]["command"]
     assert topic[topic.index("--topic") + 1] == kafka.TOPIC
-    assert topic[topic.index("--partitions") + 1] == str(kafka.PARTITIONS)
+    assert topic[topic.index("--partitions") + 1] == str(contract.PARTITIONS)
+    one_broker = {name: value for name, value in contract.CONFIGURATION.items() if name != "min.insync.replicas"}
+    assert {word for word in topic if "=" in word} == {f"{name}={value}" for name, value in one_broker.items()}
 
 
 def test_ports_are_open_on_this_machine_only() -> None:
