@@ -37,12 +37,14 @@ def check(file: Annotated[Path, typer.Argument(help="Records as `contract sample
         records = wire.load(text)
     except (OSError, ValueError) as error:
         _fail(str(error))
+    if not records:
+        _fail(f"{file} holds no record: see `contract samples` for what one looks like")
     wrong = False
     for name, record in records:
         found = checking.problems(record)
         wrong = wrong or bool(found)
         typer.echo("\n".join(f"{name}: {line}" for line in found or ["ok"]))
-    if wrong or not records:
+    if wrong:
         raise typer.Exit(1)
 
 

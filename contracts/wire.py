@@ -78,5 +78,5 @@ def _bytes(part: Any) -> bytes | None:
     if isinstance(part, str):
         return part.encode()
     if isinstance(part, dict) and isinstance(part.get("base64"), str):
-        return base64.b64decode(part["base64"])
+        return base64.b64decode(part["base64"], validate=True)
     raise NotARecordError(f'keys and values are null, text or {{"base64": …}}, not {part!r}')
