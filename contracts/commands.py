@@ -38,7 +38,7 @@ def check(file: Annotated[Path, typer.Argument(help="Records as `contract sample
     except (OSError, ValueError) as error:
         _fail(str(error))
     if not records:
-        _fail(f"{file} holds no record: see `contract samples` for what one looks like")
+        _fail(f"{file} holds no record: `contract samples` prints some")
     wrong = False
     for name, record in records:
         found = checking.problems(record)

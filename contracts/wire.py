@@ -78,5 +78,8 @@ def _bytes(part: Any) -> bytes | None:
     if isinstance(part, str):
         return part.encode()
     if isinstance(part, dict) and isinstance(part.get("base64"), str):
-        return base64.b64decode(part["base64"], validate=True)
+        try:
+            return base64.b64decode(part["base64"], validate=True)
+        except ValueError as error:
+            raise NotARecordError(f"{part['base64']!r} is no base64: {error}") from error
     raise NotARecordError(f'keys and values are null, text or {{"base64": …}}, not {part!r}')
