@@ -2,7 +2,8 @@
 LOCK := $(shell cat requirements-dev.lock pyproject.toml | cksum | tr ' ' -)
 READY := .venv/.installed-$(LOCK)
 BIN := .venv/bin
-PYTEST := $(BIN)/pytest -n 3 --dist loadscope --cov --cov-report=term
+# Coverage says something about all tests only, not about some of them.
+PYTEST := $(BIN)/pytest -n 3 --dist loadscope $(if $(ARGS),,--cov --cov-report=term)
 MANIFESTS := $(filter-out %kustomization.yaml %service-monitor.yaml %prometheus-rule.yaml,$(wildcard deploy/kubernetes/*.yaml))
 MIGRATIONS := $(wildcard migrations/0*.sql chessboard/migrations/0*.sql)
 
