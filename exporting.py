@@ -49,6 +49,9 @@ _ITS_EXPORTER: Final = "temporalio_common::telemetry::otel::metric_export"
 
 _SCRAPE_LIMIT: Final = 1.0
 
+_KEPT: Final[list[Runtime]] = []
+"""The core panics when a runtime's last user is a connection attempt that was given up, so the process itself is the last one."""
+
 
 class Exporting:
     """Traces of this process, from the moment it is made; `service` is its name where no OTEL_* variable gives another."""
@@ -109,7 +112,9 @@ class WorkerExporting(Exporting):
             filter=f"{TelemetryFilter(core_level='WARN', other_level='ERROR').formatted()},{_ITS_EXPORTER}=off",
             forwarding=LogForwardingConfig(logger=logging.getLogger("temporalio.core")),
         )
-        return Runtime(telemetry=TelemetryConfig(logging=logs, metrics=self._core_metrics(), metric_prefix="temporal_"))
+        made = Runtime(telemetry=TelemetryConfig(logging=logs, metrics=self._core_metrics(), metric_prefix="temporal_"))
+        _KEPT.append(made)
+        return made
 
     def _core_metrics(self) -> OpenTelemetryConfig | PrometheusConfig:
         """The core has one exporter only: its metrics are pushed, or they are on a port of its own that `exposition` reads."""
