@@ -66,6 +66,7 @@ class BookingExpirationCycle:
         result = self._result(workflow.now() - started)
         closing = ClosingCycle(result=result, failures=self._failures)
         await self._step("close_cycle", closing, None, CLOSE_LIMIT, "Leave outcome and counts")
+        result = result.model_copy(update={"outcome": self._outcome()})  # closing may have failed, or been cancelled, itself
         self._mark(result, opened.search_attributes if opened else [])
         return self._end(result)
 
@@ -106,9 +107,11 @@ class BookingExpirationCycle:
         else:
             return done
 
+    def _outcome(self) -> Outcome:
+        return Outcome.CANCELED if _canceled() else Outcome.FAILED if self._failures else Outcome.COMPLETED
+
     def _result(self, took: timedelta) -> CycleResult:
         batches = self._expired.values()
-        outcome = Outcome.CANCELED if _canceled() else Outcome.FAILED if self._failures else Outcome.COMPLETED
         return CycleResult(
             reserve_expired_count=self._expired[Phase.RESERVE].expired_count,
             booking_expired_count=self._expired[Phase.BOOKING].expired_count,
@@ -117,7 +120,7 @@ class BookingExpirationCycle:
             poison_count=sum(batch.poison_count for batch in batches),
             published_count=self._published.published_count,
             parked_count=self._published.parked_count,
-            outcome=outcome,
+            outcome=self._outcome(),
         )
 
     def _mark(self, result: CycleResult, registered: list[str]) -> None:

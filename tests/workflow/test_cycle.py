@@ -60,6 +60,15 @@ async def test_d22_without_a_clock_only_publishing_runs(client: Client) -> None:
     assert "open_cycle" in failure.message
 
 
+async def test_d22_a_closing_that_fails_is_no_success(client: Client) -> None:
+    """D22, D24: when the last step itself fails, the run's own outcome does not say `completed`."""
+    steps = Steps()
+    steps.behave["close_cycle"] = refuse
+    failure = await _failure(client, steps)
+    assert "close_cycle" in failure.message
+    assert failure.details[0]["Outcome"] == "failed"
+
+
 async def test_d10_a_dead_broker_is_no_failure(client: Client) -> None:
     """D10: `broker_unavailable` completes the cycle; the outbox alerts speak, not the liveness of expiry."""
     steps = Steps()
