@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from rich.console import Console
@@ -20,36 +19,17 @@ from devstack import addresses, prometheus, stack
 from devstack.errors import StackError, StackStopped
 from devstack.guardian import Ward, stop
 from devstack.launcher import try_lock
+from devstack.watch import SIGNALS, Watch
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _COMMAND_SECONDS: Final = 18.0
 """A worker takes up to 15 s to finish its batch."""
 _COMMAND_STOP: Final = f"SIGTERM={_COMMAND_SECONDS},SIGKILL=5"
 
 
-class _Watch:
-    """Notices a signal or the death of the parent process; called often, it raises `StackStopped` once."""
-
-    def __init__(self) -> None:
-        self.signal: int | None = None
-        self._parent = os.getppid()
-        for which in _SIGNALS:
-            signal.signal(which, self._note)
-
-    def __call__(self) -> None:
-        if self.signal is None and os.getppid() != self._parent:
-            self.signal = signal.SIGHUP
-        if self.signal is not None:
-            raise StackStopped
-
-    def _note(self, which: int, _frame: FrameType | None) -> None:
-        self.signal = self.signal or which
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is the command's, 0 after a wanted stop, 1 with one message on trouble."""
     options = _parser().parse_args(arguments)
-    watch = _Watch()
+    watch = Watch()
     try:
         if options.action == "up":
             return _up(options, watch)
@@ -77,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _up(options: argparse.Namespace, watch: _Watch) -> int:
+def _up(options: argparse.Namespace, watch: Watch) -> int:
     folder: Path = options.data_dir.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     known = folder / "addresses.json"
@@ -122,12 +102,12 @@ def _attach(options: argparse.Namespace) -> int:
     if not found.keys() >= set(addresses.PARTS.values()):
         raise StackError("no stack is running: start one in another terminal with `make stack`")
     command = _command(options)
-    for which in _SIGNALS:
+    for which in SIGNALS:
         signal.signal(which, signal.SIG_DFL)
     os.execvpe(command[0], command, {**os.environ, **found})  # noqa: S606 # the user's own command, as typed
 
 
-def _exec(options: argparse.Namespace, watch: _Watch) -> int:
+def _exec(options: argparse.Namespace, watch: Watch) -> int:
     command = _command(options)
     with stack.running(durable=options.durable, watch=watch, say=_say) as running:
         process = running.launcher.command(command, running.addresses, stop=_COMMAND_STOP)

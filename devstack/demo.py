@@ -7,7 +7,6 @@ servers stay up until Enter, so that one can look around. Exit codes: 0 the sums
 
 import argparse
 import asyncio
-import os
 import re
 import signal
 import sys
@@ -15,8 +14,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from io import StringIO
 from pathlib import Path
-from types import FrameType
-from typing import Any, Final
+from typing import Any
 
 import asyncpg
 from rich.console import Console
@@ -27,28 +25,7 @@ from devstack import demo_place, demo_view, stack
 from devstack.demo_ending import read_on
 from devstack.demo_play import Play
 from devstack.errors import StackError, StackStopped
-
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Watch:
-    """Notices a signal or the death of the parent process; called often, it raises `StackStopped`."""
-
-    def __init__(self) -> None:
-        self.signal: int | None = None
-        self._parent = os.getppid()
-        for which in _SIGNALS:
-            signal.signal(which, self._note)
-
-    def __call__(self) -> None:
-        """Raise `StackStopped` if it is time to stop."""
-        if self.signal is None and os.getppid() != self._parent:
-            self.signal = signal.SIGHUP
-        if self.signal is not None:
-            raise StackStopped
-
-    def _note(self, which: int, _frame: FrameType | None) -> None:
-        self.signal = self.signal or which
+from devstack.watch import Watch
 
 
 def main(arguments: Sequence[str] | None = None, afterwards: Callable[[Play], None] | None = None) -> int:

@@ -17,8 +17,8 @@ from temporalio.service import RPCError
 
 from db.errors import DatabaseError
 from devstack import demo_place, stack
-from devstack.demo import Watch
 from devstack.errors import StackError, StackStopped
+from devstack.watch import Watch
 from traffic.play import Options, Play
 
 SLO_SIZE: Final = 10_000
