@@ -20,6 +20,7 @@ COPY contracts/ contracts/
 COPY db/ db/
 COPY domain/ domain/
 COPY migrations/ migrations/
+COPY operators/ operators/
 COPY workflows/ workflows/
 RUN chmod +x cli.py && ln -s /app/cli.py /usr/local/bin/booking-expiration
 USER 10001

@@ -156,6 +156,28 @@ ALTER TABLE crm.outbox ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE crm.phase_pauses (
+    phase text NOT NULL,
+    paused_at timestamp with time zone,
+    paused_until timestamp with time zone,
+    actor text,
+    reason text,
+    CONSTRAINT phase_pauses_phase_known CHECK ((phase = ANY (ARRAY['Reserve'::text, 'Booking'::text]))),
+    CONSTRAINT phase_pauses_until_after_start CHECK (((paused_until IS NULL) OR (paused_until > paused_at))),
+    CONSTRAINT phase_pauses_whole CHECK ((((paused_at IS NULL) = (actor IS NULL)) AND ((paused_at IS NULL) = (reason IS NULL))))
+);
+
+ALTER TABLE crm.phase_pauses OWNER TO booking_expiration_owner;
+
+CREATE TABLE crm.safety_catch (
+    job text NOT NULL,
+    allowance integer DEFAULT 0 NOT NULL,
+    released_at timestamp with time zone,
+    CONSTRAINT safety_catch_allowance_not_negative CHECK ((allowance >= 0))
+);
+
+ALTER TABLE crm.safety_catch OWNER TO booking_expiration_owner;
+
 CREATE TABLE crm.schema_migrations (
     version character varying NOT NULL
 );
@@ -191,6 +213,12 @@ ALTER TABLE ONLY crm.outbox
 
 ALTER TABLE ONLY crm.outbox
     ADD CONSTRAINT outbox_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY crm.phase_pauses
+    ADD CONSTRAINT phase_pauses_pkey PRIMARY KEY (phase);
+
+ALTER TABLE ONLY crm.safety_catch
+    ADD CONSTRAINT safety_catch_pkey PRIMARY KEY (job);
 
 ALTER TABLE ONLY crm.schema_migrations
     ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (version);
@@ -245,7 +273,7 @@ GRANT SELECT ON TABLE crm.expiration_refusals TO booking_expiration_operator;
 GRANT SELECT,INSERT,UPDATE ON TABLE crm.job_state TO booking_expiration_worker;
 GRANT SELECT ON TABLE crm.job_state TO booking_expiration_operator;
 
-GRANT INSERT ON TABLE crm.operator_actions TO booking_expiration_worker;
+GRANT SELECT,INSERT ON TABLE crm.operator_actions TO booking_expiration_worker;
 GRANT SELECT,INSERT ON TABLE crm.operator_actions TO booking_expiration_operator;
 
 GRANT SELECT ON TABLE crm.outbox TO booking_expiration_worker;
@@ -307,6 +335,25 @@ GRANT UPDATE(park_reason) ON TABLE crm.outbox TO booking_expiration_worker;
 GRANT UPDATE(park_reason) ON TABLE crm.outbox TO booking_expiration_operator;
 
 GRANT UPDATE(skipped_at) ON TABLE crm.outbox TO booking_expiration_operator;
+
+GRANT SELECT ON TABLE crm.phase_pauses TO booking_expiration_worker;
+GRANT SELECT ON TABLE crm.phase_pauses TO booking_expiration_operator;
+
+GRANT UPDATE(paused_at) ON TABLE crm.phase_pauses TO booking_expiration_operator;
+
+GRANT UPDATE(paused_until) ON TABLE crm.phase_pauses TO booking_expiration_operator;
+
+GRANT UPDATE(actor) ON TABLE crm.phase_pauses TO booking_expiration_operator;
+
+GRANT UPDATE(reason) ON TABLE crm.phase_pauses TO booking_expiration_operator;
+
+GRANT SELECT ON TABLE crm.safety_catch TO booking_expiration_worker;
+GRANT SELECT ON TABLE crm.safety_catch TO booking_expiration_operator;
+
+GRANT UPDATE(allowance) ON TABLE crm.safety_catch TO booking_expiration_worker;
+GRANT UPDATE(allowance) ON TABLE crm.safety_catch TO booking_expiration_operator;
+
+GRANT UPDATE(released_at) ON TABLE crm.safety_catch TO booking_expiration_operator;
 
 GRANT SELECT ON TABLE crm.schema_migrations TO booking_expiration_worker;
 GRANT SELECT ON TABLE crm.schema_migrations TO booking_expiration_operator;

@@ -127,8 +127,19 @@ class ScheduleSettings(BaseSettings):
     batch_size: int = Field(200, ge=1, le=1000, examples=[200], description="rows per phase and cycle (L3, I2)")
 
 
+class OperatorSettings(ScheduleSettings):
+    """What the operators' commands need beside Temporal: the schedule's names and the database as the operators' role."""
+
+    operator_database_url: PostgresUrl = Field(
+        examples=[
+            "postgresql://booking_expiration_operator:secret@db.example:5432/crm?sslmode=verify-full&sslrootcert=/etc/ssl/certs/db-ca.pem"
+        ],
+        description="the operators' role; for the command line only",
+    )
+
+
 class Settings(KafkaSettings, ScheduleSettings):
-    """Everything the worker and the command line can be told. Times in seconds, sizes in rows or bytes."""
+    """Everything the worker can be told. Times in seconds, sizes in rows or bytes."""
 
     database_url: PostgresUrl = Field(
         validation_alias=_plain("DATABASE_URL"),
@@ -143,6 +154,11 @@ class Settings(KafkaSettings, ScheduleSettings):
     )
     database_command_timeout: Seconds = Field(10, examples=[10])
 
+    hold_above: int = Field(
+        0, ge=0, examples=[5000], description="bookings due at once above which a cycle expires nothing; 0 = no safety catch"
+    )
+    drain_limit: int = Field(50_000, ge=1, examples=[50_000], description="bookings that one drain may expire at most (D14)")
+
     http_host: Name = Field("127.0.0.1", examples=["0.0.0.0"])  # noqa: S104 # an example: what a container's probes need
     http_port: int = Field(8000, ge=0, le=65535, examples=[8000], description="/livez, /readyz, /metrics; 0 takes a free port")
     gauges_interval: Seconds = Field(10, examples=[10], description="between two readings of database and schedule for /metrics")
@@ -152,9 +168,14 @@ class Settings(KafkaSettings, ScheduleSettings):
 
     @property
     def database_address(self) -> str:
-        """Where the database is, without user and password: for messages."""
-        parts = urlsplit(self.database_url.get_secret_value())
-        return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
+        """Where the worker's database is, without user and password: for messages."""
+        return address_of(self.database_url)
+
+
+def address_of(url: SecretStr) -> str:
+    """Where a database is, without user and password: for messages."""
+    parts = urlsplit(url.get_secret_value())
+    return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 Model = TypeVar("Model", bound=BaseSettings)

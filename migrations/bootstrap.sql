@@ -60,6 +60,17 @@ BEGIN
 END
 $timeouts$;
 
+-- So that `explain` can name who holds a booking's lock (D5). Not every administrator may grant it; the command says when it lacks it.
+DO $statistics$
+BEGIN
+  IF NOT pg_has_role('booking_expiration_operator', 'pg_read_all_stats', 'MEMBER') THEN
+    GRANT pg_read_all_stats TO booking_expiration_operator;
+  END IF;
+EXCEPTION WHEN insufficient_privilege OR internal_error OR unique_violation THEN
+  NULL;
+END
+$statistics$;
+
 -- From here on everything belongs to this one database, so an advisory lock makes concurrent runs of this file take turns.
 DO $database$
 BEGIN

@@ -18,7 +18,7 @@ FILES = sorted(
     for path in ([top] if top.suffix == ".py" else top.rglob("*.py") if top.is_dir() else [])
 )
 OURS = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in FILES}
-FREE = ("worker", "cli", "chessboard", "devstack", "traffic", "bench", "tests")
+FREE = ("worker", "cli", "operators", "chessboard", "devstack", "traffic", "bench", "tests")
 """Units that may import anything but worker and cli."""
 READS_ENVIRONMENT = ("settings", "devstack", "tests", "bench")
 

@@ -1,0 +1,37 @@
+-- migrate:up
+SET LOCAL lock_timeout = '5s';
+SET LOCAL statement_timeout = '60s';
+
+-- What an operator stopped. Two rows for ever, so that pausing and resuming are updates and nobody needs the right to delete.
+CREATE TABLE crm.phase_pauses (
+  phase text PRIMARY KEY,
+  paused_at timestamptz,
+  paused_until timestamptz,
+  actor text,
+  reason text,
+  CONSTRAINT phase_pauses_phase_known CHECK (phase IN ('Reserve', 'Booking')),
+  CONSTRAINT phase_pauses_whole CHECK (
+    (paused_at IS NULL) = (actor IS NULL) AND (paused_at IS NULL) = (reason IS NULL)),
+  CONSTRAINT phase_pauses_until_after_start CHECK (paused_until IS NULL OR paused_until > paused_at)
+);
+INSERT INTO crm.phase_pauses (phase) VALUES ('Reserve'), ('Booking');
+
+-- How many bookings an operator lets through a hold (release-hold). The batch that expires them takes them off, in its own
+-- transaction, so a repeated attempt takes nothing twice.
+CREATE TABLE crm.safety_catch (
+  job text PRIMARY KEY,
+  allowance int NOT NULL DEFAULT 0,
+  released_at timestamptz,
+  CONSTRAINT safety_catch_allowance_not_negative CHECK (allowance >= 0)
+);
+INSERT INTO crm.safety_catch (job) VALUES ('booking-expiration');
+
+GRANT SELECT ON crm.phase_pauses, crm.safety_catch TO booking_expiration_worker, booking_expiration_operator;
+GRANT UPDATE (allowance) ON crm.safety_catch TO booking_expiration_worker;
+GRANT SELECT ON crm.operator_actions TO booking_expiration_worker; -- so that a repeated attempt writes no act twice
+GRANT UPDATE (paused_at, paused_until, actor, reason) ON crm.phase_pauses TO booking_expiration_operator;
+GRANT UPDATE (allowance, released_at) ON crm.safety_catch TO booking_expiration_operator;
+
+-- migrate:down
+-- Migrations are additive (layout rule 13): going back means restoring, so nothing is dropped here.
+SELECT 1;

@@ -1,0 +1,86 @@
+"""What all operators' commands share: where the servers are, who acts, and how an answer or a mistake is shown."""
+
+import asyncio
+import getpass
+import json
+import socket
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, Final, NoReturn, TypeVar
+
+import typer
+from rich.console import Console
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+import connections
+import settings as configuration
+from db.errors import DatabaseError
+from db.outbox import OutboxError
+from db.unit_of_work import Pool, open_pool
+from process import CannotStartError
+from settings import OperatorSettings
+from workflows.schedule import ScheduleConflictError
+
+T = TypeVar("T")
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text for people.")]
+Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; it is kept with the act.", prompt=False)]
+APPLICATION: Final = "booking-expiration command"
+"""How the command's connections are called in pg_stat_activity."""
+
+console: Final = Console()
+
+
+class CommandError(Exception):
+    """The command cannot do what was asked; the message is one clear line that says what to do next."""
+
+
+def actor() -> str:
+    """Who types: the login name at this machine, as it stands in `operator_actions`."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError):  # a user id without a name, as in a container
+        return f"unknown@{socket.gethostname()}"
+
+
+def settings() -> OperatorSettings:
+    """The settings of the commands. Ends the process with exit code 2 and one line per mistake."""
+    return configuration.load_model(OperatorSettings)
+
+
+@asynccontextmanager
+async def database(given: OperatorSettings) -> AsyncIterator[Pool]:
+    """A pool for the operators' role. Raises `DatabaseError`."""
+    pool = await open_pool(given.operator_database_url.get_secret_value(), size=2, application=APPLICATION)
+    try:
+        yield pool
+    finally:
+        await connections.close(pool)
+
+
+async def temporal() -> Client:
+    """A client of the Temporal server that `TEMPORAL_*` names."""
+    return await connections.temporal(configuration.temporal())
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """The command's work; a mistake of the user's or a server's no becomes one line and exit code 1."""
+    try:
+        return asyncio.run(work)
+    except (CannotStartError, CommandError, OutboxError) as error:
+        fail(str(error))
+    except DatabaseError as error:
+        fail(f"{error} (connect as booking_expiration_operator, by BOOKING_EXPIRATION_OPERATOR_DATABASE_URL)")
+    except (RuntimeError, RPCError, ScheduleConflictError) as error:
+        fail(f"Temporal at {configuration.temporal()['target_host']}: {error}")
+
+
+def fail(message: str) -> NoReturn:
+    """One line on standard error, exit code 1."""
+    typer.echo(message, err=True)
+    raise typer.Exit(1)
+
+
+def print_json(answer: Any) -> None:
+    """The answer for programs: indented JSON on standard output, times in UTC, ids as text."""
+    typer.echo(json.dumps(answer, indent=2, default=str, ensure_ascii=False))
