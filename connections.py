@@ -4,7 +4,9 @@ import asyncio
 from typing import Any, Final
 
 from temporalio.client import Client
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import WorkerDeploymentConfig
 
 from db import migrations
 from db.errors import MIGRATE, DatabaseError
@@ -79,6 +81,20 @@ async def temporal(arguments: dict[str, Any]) -> Client:
 async def ask(client: Client) -> str | None:
     """What keeps Temporal from serving us, or None."""
     return None if await client.service_client.check_health() else "the frontend says it is not serving"
+
+
+def deployment(settings: Settings) -> WorkerDeploymentConfig | None:
+    """The worker's version, or None for a worker without one (trap 16).
+
+    Pinned: a cycle ends on the code that it began with. What lives longer says so itself, at `workflow.defn`.
+    """
+    if settings.deployment_name is None or settings.build_id is None:
+        return None
+    return WorkerDeploymentConfig(
+        WorkerDeploymentVersion(settings.deployment_name, settings.build_id),
+        use_worker_versioning=True,
+        default_versioning_behavior=VersioningBehavior.PINNED,
+    )
 
 
 def kafka(settings: KafkaSettings, client_id: str = "booking-expiration") -> KafkaOptions:

@@ -159,12 +159,22 @@ class Settings(KafkaSettings, ScheduleSettings):
     )
     drain_limit: int = Field(50_000, ge=1, examples=[50_000], description="bookings that one drain may expire at most (D14)")
 
+    deployment_name: str | None = Field(None, pattern=r"^[A-Za-z0-9_-]{1,200}$", examples=["booking-expiration"])
+    build_id: str | None = Field(None, pattern=r"^[A-Za-z0-9._-]{1,200}$", examples=["0.2.0"], description="docs/versioning.md")
+
     http_host: Name = Field("127.0.0.1", examples=["0.0.0.0"])  # noqa: S104 # an example: what a container's probes need
     http_port: int = Field(8000, ge=0, le=65535, examples=[8000], description="/livez, /readyz, /metrics; 0 takes a free port")
     gauges_interval: Seconds = Field(10, examples=[10], description="between two readings of database and schedule for /metrics")
     startup_timeout: Seconds = Field(30, examples=[30], description="how long to wait for the database and Temporal at start")
     shutdown_timeout: Seconds = Field(12, le=60, examples=[12], description="after SIGTERM; then the watchdog ends the process")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", examples=["INFO"])
+
+    @model_validator(mode="after")
+    def _version_is_whole(self) -> Self:
+        """Half a version is a mistake: the worker would start unversioned, silently (trap 16)."""
+        if (self.deployment_name is None) != (self.build_id is None):
+            raise ValueError(f"{_PREFIX}DEPLOYMENT_NAME and {_PREFIX}BUILD_ID go together: set both or neither")
+        return self
 
     @property
     def database_address(self) -> str:

@@ -26,6 +26,7 @@ from process import EXIT_CANNOT_START, CannotStartError, Patience, PollLoops, St
 from publishing import Publisher
 from settings import Settings
 from workflows import schedule, search_attributes
+from workflows.drain import BookingExpirationDrain
 from workflows.expiration_cycle import BookingExpirationCycle
 from workflows.sandbox import guarded_runner
 
@@ -81,18 +82,18 @@ async def _worker(settings: Settings, client: Client, pool: Pool, publisher: Pub
         telemetry.search_attributes_missing(missing)
     wanted = schedule.ScheduleSettings(settings.schedule_id, settings.task_queue, settings.batch_size)
     telemetry.schedule_ensured(settings.schedule_id, await schedule.ensure(client, wanted))
-    frame = CycleFrame(pool, names)
+    frame = CycleFrame(pool, names, hold_above=settings.hold_above, drain_limit=settings.drain_limit)
     return Worker(
         client,
         task_queue=settings.task_queue,
-        workflows=[BookingExpirationCycle],
+        workflows=[BookingExpirationCycle, BookingExpirationDrain],
         activities=[
-            frame.open_cycle,
-            frame.close_cycle,
+            *frame.activities,
             ExpireBatch(pool, settings.topic).expire_batch,
             PublishOutbox(pool, publisher).publish_outbox,
         ],
         workflow_runner=guarded_runner(),
+        deployment_config=connections.deployment(settings),
         graceful_shutdown_timeout=GRACE,
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),  # how long a killed worker holds its cycle up
         max_heartbeat_throttle_interval=timedelta(seconds=1),  # how soon a cancel arrives (trap 9)

@@ -47,6 +47,15 @@ REFUSALS = {
         {OURS + "KAFKA_SECURITY_PROTOCOL": "SSL", OURS + "KAFKA_SSL_KEYFILE": __file__},
         "KAFKA_SSL_KEYFILE needs BOOKING_EXPIRATION_KAFKA_SSL_CERTFILE",
     ),
+    "build alone": (
+        {OURS + "BUILD_ID": "0.2.0"},
+        "BOOKING_EXPIRATION_DEPLOYMENT_NAME and BOOKING_EXPIRATION_BUILD_ID go together",
+    ),
+    "deployment alone": ({OURS + "DEPLOYMENT_NAME": "crm"}, "DEPLOYMENT_NAME and BOOKING_EXPIRATION_BUILD_ID go together"),
+    "deployment with a dot": (
+        {OURS + "DEPLOYMENT_NAME": "a.b", OURS + "BUILD_ID": "1"},
+        "BOOKING_EXPIRATION_DEPLOYMENT_NAME: String",
+    ),
     "misspelt": ({OURS + "BATCHSIZE": "20"}, "BATCHSIZE: there is no such setting; did you mean BOOKING_EXPIRATION_BATCH_SIZE?"),
 }
 
