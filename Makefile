@@ -35,7 +35,7 @@ lint: $(READY) ## ruff, types, migrations, container and Kubernetes files, alert
 	@echo "kubernetes";       $(BIN)/kubernetes-validate --strict --quiet $(MANIFESTS)
 	@$(BIN)/check-jsonschema -q --schemafile tests/schemas/servicemonitor.json deploy/kubernetes/service-monitor.yaml
 	@$(BIN)/check-jsonschema -q --schemafile tests/schemas/prometheusrule.json deploy/kubernetes/prometheus-rule.yaml
-	@echo "alerts";           ops/check.sh
+	@echo "alerts";           PYTHON=$(abspath $(BIN)/python) ops/check.sh
 
 format: $(READY) ## let ruff put the code in order
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
