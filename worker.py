@@ -18,6 +18,7 @@ import telemetry
 from activities.cycle_frame import CycleFrame
 from activities.expire_batch import ExpireBatch
 from activities.publish_outbox import PublishOutbox
+from activities.resume_schedule import ResumeSchedule
 from db.errors import DatabaseError, DatabaseUnavailableError
 from db.unit_of_work import Pool
 from exporting import WorkerExporting
@@ -28,6 +29,7 @@ from settings import Settings
 from workflows import schedule, search_attributes
 from workflows.drain import BookingExpirationDrain
 from workflows.expiration_cycle import BookingExpirationCycle
+from workflows.resume_later import BookingExpirationResume
 from workflows.sandbox import guarded_runner
 
 GRACE: Final = timedelta(seconds=5)
@@ -83,15 +85,12 @@ async def _worker(settings: Settings, client: Client, pool: Pool, publisher: Pub
     wanted = schedule.ScheduleSettings(settings.schedule_id, settings.task_queue, settings.batch_size)
     telemetry.schedule_ensured(settings.schedule_id, await schedule.ensure(client, wanted))
     frame = CycleFrame(pool, names, hold_above=settings.hold_above, drain_limit=settings.drain_limit)
+    expiry, outbox, resuming = ExpireBatch(pool, settings.topic), PublishOutbox(pool, publisher), ResumeSchedule(client, pool)
     return Worker(
         client,
         task_queue=settings.task_queue,
-        workflows=[BookingExpirationCycle, BookingExpirationDrain],
-        activities=[
-            *frame.activities,
-            ExpireBatch(pool, settings.topic).expire_batch,
-            PublishOutbox(pool, publisher).publish_outbox,
-        ],
+        workflows=[BookingExpirationCycle, BookingExpirationDrain, BookingExpirationResume],
+        activities=[*frame.activities, expiry.expire_batch, outbox.publish_outbox, resuming.resume_schedule],
         workflow_runner=guarded_runner(),
         deployment_config=connections.deployment(settings),
         graceful_shutdown_timeout=GRACE,

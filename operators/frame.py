@@ -15,6 +15,7 @@ from temporalio.service import RPCError
 
 import connections
 import settings as configuration
+from activities.schedule_state import NoScheduleError
 from db.errors import DatabaseError
 from db.outbox import OutboxError
 from db.unit_of_work import Pool, open_pool
@@ -67,7 +68,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     """The command's work; a mistake of the user's or a server's no becomes one line and exit code 1."""
     try:
         return asyncio.run(work)
-    except (CannotStartError, CommandError, OutboxError) as error:
+    except (CannotStartError, CommandError, NoScheduleError, OutboxError) as error:
         fail(str(error))
     except DatabaseError as error:
         fail(f"{error} (connect as booking_expiration_operator, by BOOKING_EXPIRATION_OPERATOR_DATABASE_URL)")

@@ -7,7 +7,6 @@ from typing import Final, Literal
 
 from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.api.schedule.v1 import Schedule as ScheduleProto
-from temporalio.api.workflowservice.v1 import DescribeScheduleRequest, DescribeScheduleResponse, UpdateScheduleRequest
 from temporalio.client import (
     Client,
     Schedule,
@@ -20,28 +19,21 @@ from temporalio.client import (
     ScheduleSpec,
     ScheduleState,
 )
-from temporalio.service import RPCError, RPCStatusCode
 
+from activities import schedule_note, schedule_state
 from activities.messages import CycleInput
 from workflows.expiration_cycle import EXECUTION_TIMEOUT, BookingExpirationCycle
 
 CATCHUP_WINDOW: Final = timedelta(seconds=60)
-NOTE: Final = (
-    "Every minute: releases bookings whose timer ran out. Owner: PIN Platform (CRM squad). "
-    "Runbook: runbooks/booking-expiration.md"
-)
+NOTE: Final = schedule_note.NOTE
 SUMMARY: Final = "Expire due bookings, publish their events"
 DETAILS: Final = (
     "One cycle: up to one batch of reserves and one of bookings become expired, then their events go to Kafka. "
     "Safe to cancel: the batch in hand is committed whole or rolled back whole. Runbook: runbooks/booking-expiration.md"
 )
-_ATTEMPTS: Final = 10
-_PAUSE: Final = 0.2
-"""Seconds between writing and reading back: the server takes an update in without waiting for it."""
 
-
-class ScheduleConflictError(Exception):
-    """Somebody else kept changing the schedule while it was being brought up to date."""
+ScheduleConflictError = schedule_state.ScheduleConflictError
+describe = schedule_state.describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,40 +70,34 @@ def wanted(settings: ScheduleSettings) -> Schedule:
     )
 
 
+async def as_proto(client: Client, settings: ScheduleSettings) -> ScheduleProto:
+    """The same in the form that the server returns, so that both can be compared."""
+    proto = await wanted(settings)._to_proto(client)  # noqa: SLF001 # the public update has no conflict token and would undo a pause
+    proto.action.start_workflow.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL  # as the server returns it
+    return proto
+
+
 async def ensure(client: Client, settings: ScheduleSettings) -> Literal["created", "updated", "unchanged"]:
     """Create the schedule, or bring its spec, action and policies up to date; pause, note and limits stay (trap 5).
 
     Safe to call by any number of workers at once: every write carries the conflict token of what was read and is read back,
     because the server answers OK to a stale token and drops the update. Raises `ScheduleConflictError`, `RPCError`.
     """
-    schedule = wanted(settings)
-    proto = await schedule._to_proto(client)  # noqa: SLF001 # the public update has no conflict token and would undo a pause
-    proto.action.start_workflow.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL  # as the server returns it
+    schedule, proto = wanted(settings), await as_proto(client, settings)
     change: Literal["updated", "unchanged"] = "unchanged"
-    for _ in range(_ATTEMPTS):
+    for _ in range(schedule_state.ATTEMPTS):
         described = await describe(client, settings.schedule_id)
         if described is None:
             if await _created(client, settings.schedule_id, schedule):
                 return "created"
-        elif _same(described.schedule, proto):
+        elif not differences(described.schedule, proto):
             return change
         else:
-            await _write(client, settings.schedule_id, described, proto)
+            proto.state.CopyFrom(described.schedule.state)
+            await schedule_state.write(client, settings.schedule_id, described, proto)
             change = "updated"
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(schedule_state.PAUSE)
     raise ScheduleConflictError(f"schedule {settings.schedule_id} kept changing; see who else writes it, then apply again")
-
-
-async def describe(client: Client, schedule_id: str) -> DescribeScheduleResponse | None:
-    """The schedule as the server has it, or None."""
-    try:
-        return await client.workflow_service.describe_schedule(
-            DescribeScheduleRequest(namespace=client.namespace, schedule_id=schedule_id), retry=True
-        )
-    except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
-            return None
-        raise
 
 
 async def _created(client: Client, schedule_id: str, schedule: Schedule) -> bool:
@@ -122,17 +108,11 @@ async def _created(client: Client, schedule_id: str, schedule: Schedule) -> bool
     return True
 
 
-def _same(server: ScheduleProto, ours: ScheduleProto) -> bool:
-    return server.spec == ours.spec and server.action == ours.action and server.policies == ours.policies
-
-
-async def _write(client: Client, schedule_id: str, described: DescribeScheduleResponse, ours: ScheduleProto) -> None:
-    await client.workflow_service.update_schedule(
-        UpdateScheduleRequest(
-            namespace=client.namespace,
-            schedule_id=schedule_id,
-            schedule=ScheduleProto(spec=ours.spec, action=ours.action, policies=ours.policies, state=described.schedule.state),
-            conflict_token=described.conflict_token,
-            identity=client.identity,
-        )
-    )
+def differences(server: ScheduleProto, ours: ScheduleProto) -> list[str]:
+    """Which parts of the server's schedule are not as the code wants them; the operator's state is none of its business."""
+    parts = {
+        "spec": server.spec == ours.spec,
+        "action": server.action == ours.action,
+        "policies": server.policies == ours.policies,
+    }
+    return [part for part, same in parts.items() if not same]

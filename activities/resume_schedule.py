@@ -1,0 +1,65 @@
+"""The end of a pause that was made for a limited time."""
+
+from temporalio import activity
+from temporalio.api.schedule.v1 import ScheduleState
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+
+import telemetry
+from activities import schedule_note, schedule_state
+from activities.resume_messages import ResumeOrder, ResumeResult
+from db import operator_actions
+from db.unit_of_work import Pool, UnitOfWork
+
+ACTION = "resume_schedule"
+"""As it stands in `operator_actions`, whoever resumed it."""
+
+
+class ResumeSchedule:
+    """The activity `resume_schedule`, with the worker's own client and pool."""
+
+    def __init__(self, client: Client, pool: Pool) -> None:
+        self._client = client
+        self._pool = pool
+
+    @activity.defn(name="resume_schedule")
+    async def resume_schedule(self, order: ResumeOrder) -> ResumeResult:
+        """Resume if this pause is still the present one; a later one, or somebody's resuming, is left alone.
+
+        Every error is worth a retry: what keeps the pause from ending may take hours, and somebody's hand, to be put right.
+        """
+        try:
+            return await self._resume(order, activity.info().workflow_run_id or "")
+        except Exception as error:
+            telemetry.step_failed("resume_schedule", str(error), retryable=True)
+            raise ApplicationError(str(error), type=type(error).__name__) from error
+
+    async def _resume(self, order: ResumeOrder, run_id: str) -> ResumeResult:
+        described = await schedule_state.describe(self._client, order.schedule_id)
+        if described is None:
+            return ResumeResult(resumed=False, because=f"there is no schedule {order.schedule_id} any more")
+        who = f"timer for {order.actor}"
+        note = schedule_note.resumed(who, order.until, f"the pause is over: {order.reason}")
+        before = described.schedule.state
+        if _resumed(before, order.mark, note) is None:
+            return ResumeResult(resumed=False, because=f"left alone: {'paused anew' if before.paused else 'not paused any more'}")
+        async with UnitOfWork(self._pool) as connection:  # before the call, as for every act on Temporal
+            await operator_actions.record_once(
+                connection,
+                run_id,
+                1,
+                actor=who,
+                action=ACTION,
+                target=f"schedule/{order.schedule_id}",
+                reason=order.reason,
+                details={"before": {"paused": before.paused, "note": before.notes}, "after": {"paused": False, "note": note}},
+            )
+        resumed = await schedule_state.change(self._client, order.schedule_id, lambda state: _resumed(state, order.mark, note))
+        return ResumeResult(resumed=resumed, because="the time is over" if resumed else "left alone: somebody else was faster")
+
+
+def _resumed(state: ScheduleState, mark: str, note: str) -> ScheduleState | None:
+    """The state without the pause of this mark; None where there is none. An earlier attempt's own work counts as done."""
+    pause = schedule_note.read(state.notes) if state.paused else None
+    ours = pause is not None and pause.mark == mark
+    return schedule_state.altered(state, paused=False, note=note) if ours or (not state.paused and state.notes == note) else None

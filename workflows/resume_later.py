@@ -1,0 +1,49 @@
+"""The timer behind `schedule pause --for`: it resumes the schedule even if nobody remembers."""
+
+from datetime import timedelta
+from typing import Final
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+
+with workflow.unsafe.imports_passed_through():
+    from activities.resume_messages import ResumeOrder, ResumeResult
+    from activities.schedule_note import moment
+
+SUMMARY: Final = "Ends a pause of the schedule"
+ATTEMPT_LIMIT: Final = timedelta(seconds=30)
+RETRIES: Final = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(minutes=1))
+"""Without an end: a pause that outlives an outage of hours would be what this timer is there to prevent."""
+
+
+def details(order: ResumeOrder) -> str:
+    """What the Web UI says about this timer."""
+    return (
+        f"Resumes the schedule {order.schedule_id} at {moment(order.until)}, "
+        f"if the pause of mark {order.mark} is still the present one. "
+        "A later pause by somebody else stays, and a schedule that was resumed by hand is left alone. "
+        "To keep the schedule paused: pause it again without --for; cancelling this timer has the same effect. "
+        "Runbook: runbooks/booking-expiration.md"
+    )
+
+
+# As for the cycle: a code bug must fail it where everybody sees it, not suspend it (trap 3).
+@workflow.defn(name="BookingExpirationResume", failure_exception_types=[Exception])
+class BookingExpirationResume:
+    """Sleeps, then asks its activity to end the pause. It has no time-out of its own."""
+
+    @workflow.run
+    async def run(self, order: ResumeOrder) -> ResumeResult:
+        """One pause. Completes whether it had to resume or found nothing to do."""
+        workflow.set_current_details(f"Waits until {moment(order.until)}: {order.reason}")
+        await workflow.sleep(order.seconds, summary=f"Until {moment(order.until)}")
+        result: ResumeResult = await workflow.execute_activity(
+            "resume_schedule",
+            order,
+            result_type=ResumeResult,
+            start_to_close_timeout=ATTEMPT_LIMIT,
+            retry_policy=RETRIES,
+            summary=f"Resume, if mark {order.mark} is still there",
+        )
+        workflow.set_current_details(f"{'Resumed' if result.resumed else 'Nothing done'}: {result.because}")
+        return result
