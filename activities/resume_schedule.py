@@ -1,5 +1,7 @@
 """The end of a pause that was made for a limited time."""
 
+from typing import Final
+
 from temporalio import activity
 from temporalio.api.schedule.v1 import ScheduleState
 from temporalio.client import Client
@@ -8,10 +10,10 @@ from temporalio.exceptions import ApplicationError
 import telemetry
 from activities import schedule_note, schedule_state
 from activities.resume_messages import ResumeOrder, ResumeResult
-from db import operator_actions
+from db import operator_actions, server
 from db.unit_of_work import Pool, UnitOfWork
 
-ACTION = "resume_schedule"
+ACTION: Final = "resume_schedule"
 """As it stands in `operator_actions`, whoever resumed it."""
 
 
@@ -38,12 +40,19 @@ class ResumeSchedule:
         described = await schedule_state.describe(self._client, order.schedule_id)
         if described is None:
             return ResumeResult(resumed=False, because=f"there is no schedule {order.schedule_id} any more")
-        who = f"timer for {order.actor}"
-        note = schedule_note.resumed(who, order.until, f"the pause is over: {order.reason}")
         before = described.schedule.state
-        if _resumed(before, order.mark, note) is None:
+        if _resumed(before, order, "") is None:
             return ResumeResult(resumed=False, because=f"left alone: {'paused anew' if before.paused else 'not paused any more'}")
-        async with UnitOfWork(self._pool) as connection:  # before the call, as for every act on Temporal
+        note = await self._recorded(order, run_id, before)
+        resumed = await schedule_state.change(self._client, order.schedule_id, lambda state: _resumed(state, order, note))
+        return ResumeResult(resumed=resumed, because="the time is over" if resumed else "left alone: somebody else was faster")
+
+    async def _recorded(self, order: ResumeOrder, run_id: str, before: ScheduleState) -> str:
+        """Write the act down before the call, as for every act on Temporal; returns the schedule's new note."""
+        who = f"timer for {order.actor}"
+        async with UnitOfWork(self._pool) as connection:
+            now = await server.clock(connection)
+            note = f"{schedule_note.resumed(who, now, f'the pause is over: {order.reason}')} {_sign(order)}"
             await operator_actions.record_once(
                 connection,
                 run_id,
@@ -54,12 +63,16 @@ class ResumeSchedule:
                 reason=order.reason,
                 details={"before": {"paused": before.paused, "note": before.notes}, "after": {"paused": False, "note": note}},
             )
-        resumed = await schedule_state.change(self._client, order.schedule_id, lambda state: _resumed(state, order.mark, note))
-        return ResumeResult(resumed=resumed, because="the time is over" if resumed else "left alone: somebody else was faster")
+        return note
 
 
-def _resumed(state: ScheduleState, mark: str, note: str) -> ScheduleState | None:
-    """The state without the pause of this mark; None where there is none. An earlier attempt's own work counts as done."""
+def _resumed(state: ScheduleState, order: ResumeOrder, note: str) -> ScheduleState | None:
+    """The state without this order's pause; None where it is not the present one. What an earlier attempt did stays as it is."""
+    if not state.paused and state.notes.endswith(_sign(order)):
+        return state
     pause = schedule_note.read(state.notes) if state.paused else None
-    ours = pause is not None and pause.mark == mark
-    return schedule_state.altered(state, paused=False, note=note) if ours or (not state.paused and state.notes == note) else None
+    return schedule_state.altered(state, paused=False, note=note) if pause and pause.mark == order.mark else None
+
+
+def _sign(order: ResumeOrder) -> str:
+    return f"(mark {order.mark})"

@@ -13,7 +13,7 @@ _OPEN: Final = "somebody resumes it: booking-expiration schedule resume"
 _FORMAT: Final = "%Y-%m-%d %H:%M:%S UTC"
 _MOMENT: Final = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
 _PAUSED: Final = re.compile(
-    rf"\n\nPaused by (?P<by>[^\n]+?) at (?P<at>{_MOMENT}): (?P<reason>[^\n]*)"
+    rf"\n\nPaused by (?P<by>[^\n]*?) at (?P<at>{_MOMENT}): (?P<reason>[^\n]*)"
     rf"\nUntil (?:(?P<until>{_MOMENT}), then it resumes by itself \(mark (?P<mark>[0-9a-f]+)\)|{re.escape(_OPEN)})\Z"
 )
 
