@@ -72,7 +72,7 @@ class Gauges:
             poison=reading.poison,
             outbox=(reading.outbox_backlog, reading.outbox_oldest, reading.outbox_parked),
             schema=reading.schema_version,
-            paused={"held": reading.outcome == "held"},
+            paused={"held": reading.outcome == "held", **{phase: phase in reading.paused for phase in ("Reserve", "Booking")}},
         )
 
     async def _schedule(self) -> None:

@@ -24,6 +24,7 @@ class Reading:
     last_success_at: datetime | None
     outcome: str | None
     schema_version: str
+    paused: list[str]
 
 
 # Each line is answered by one partial index, whose columns are all it asks for: the two phases' deadline indexes (A3) with the
@@ -46,14 +47,16 @@ _READ: Final = """
            (SELECT count(*) FROM crm.outbox WHERE published_at IS NULL AND skipped_at IS NULL),
            (SELECT last_success_at FROM crm.job_state WHERE job = $2),
            (SELECT outcome FROM crm.job_state WHERE job = $2),
-           (SELECT max(version) FROM crm.schema_migrations)"""
+           (SELECT max(version) FROM crm.schema_migrations),
+           ARRAY(SELECT phase FROM crm.phase_pauses
+                 WHERE paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > $1))"""
 
 
 async def read(connection: Connection) -> Reading:
     """Read everything as it is now."""
     at: datetime = await connection.fetchval("SELECT clock_timestamp()")
     row: Any = await connection.fetchrow(_READ, at, JOB)
-    reserve, booking, oldest_reserve, oldest_booking, poison, waiting, oldest_record, unpublished, success, outcome, schema = row
+    reserve, booking, oldest_reserve, oldest_booking, poison, waiting, oldest_record, unpublished, success, outcome, *last = row
     return Reading(
         at=at,
         reserve_backlog=reserve,
@@ -66,5 +69,6 @@ async def read(connection: Connection) -> Reading:
         outbox_parked=unpublished - waiting,
         last_success_at=success,
         outcome=outcome,
-        schema_version=schema or "",
+        schema_version=last[0] or "",
+        paused=last[1],
     )

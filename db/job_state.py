@@ -24,6 +24,13 @@ _BACKLOG: Final = """
     SELECT (SELECT count(*) FROM crm.bookings WHERE status IN ('Reserved', 'AwaitingPayment') AND reserve_expires_at < $1),
            (SELECT count(*) FROM crm.bookings WHERE status = 'Booked' AND booking_expires_at < $1)"""
 
+async def backlog(connection: Connection) -> Opening:
+    """Read the clock and count what is due at it; nothing is written."""
+    as_of: datetime = await connection.fetchval("SELECT clock_timestamp()")
+    reserve, booking = await connection.fetchrow(_BACKLOG, as_of) or (0, 0)
+    return Opening(as_of, reserve, booking)
+
+
 _STARTED: Final = """
     INSERT INTO crm.job_state (job, last_started_at) VALUES ($1, $2)
     ON CONFLICT (job) DO UPDATE SET last_started_at = excluded.last_started_at"""
@@ -31,10 +38,9 @@ _STARTED: Final = """
 
 async def opened(connection: Connection) -> Opening:
     """Read the clock, count the backlog and mark the start; run id and counts stay those of the last finished cycle."""
-    as_of: datetime = await connection.fetchval("SELECT clock_timestamp()")
-    reserve, booking = await connection.fetchrow(_BACKLOG, as_of) or (0, 0)
-    await connection.execute(_STARTED, JOB, as_of)
-    return Opening(as_of, reserve, booking)
+    opening = await backlog(connection)
+    await connection.execute(_STARTED, JOB, opening.as_of)
+    return opening
 
 
 # Success keeps its old value unless this cycle completed: only `completed` counts for liveness (O5). The clock stands in FROM, so

@@ -153,6 +153,17 @@ async def park(connection: Connection, token: UUID, record_id: int, reason: str,
     return _count(await connection.execute(_PARK, token, record_id, reason, actor)) == 1
 
 
+# Of what is unpublished, what the second index has and the first has not: both counts touch an index alone.
+_PARKED: Final = """
+    SELECT (SELECT count(*) FROM crm.outbox WHERE published_at IS NULL AND skipped_at IS NULL)
+         - (SELECT count(*) FROM crm.outbox WHERE published_at IS NULL AND skipped_at IS NULL AND parked_at IS NULL)"""
+
+
+async def parked(connection: Connection) -> int:
+    """How many records wait for an operator (D10)."""
+    return int(await connection.fetchval(_PARKED))
+
+
 # The row stays locked until the operator's transaction ends, so that no publisher claims it between check and write.
 _LOOK: Final = """
 SELECT event_id, aggregate_id, published_at, parked_at, park_reason, skipped_at, attempts,
@@ -180,6 +191,29 @@ async def requeue(connection: Connection, record_id: int, actor: str, reason: st
         raise NotParkedError(f"outbox record {record_id} is not parked: it goes out by itself, see the publishers' log")
     await connection.execute(_REQUEUE, record_id)
     await _audit(connection, record_id, before, action="requeue_record", actor=actor, reason=reason)
+
+
+# One statement, so that no record goes without its act. Locked in order of id, so that two operators cannot deadlock (trap 27).
+# A row of its own for each record, as for a single one: what is asked later is "what was done to this record".
+_REQUEUE_PARKED: Final = """
+WITH parked AS (
+  SELECT id, event_id, aggregate_id, parked_at, park_reason, attempts FROM crm.outbox
+   WHERE id = ANY ($1::bigint[]) AND parked_at IS NOT NULL AND skipped_at IS NULL
+   ORDER BY id FOR NO KEY UPDATE
+), requeued AS (
+  UPDATE crm.outbox AS record SET parked_at = NULL, park_reason = NULL FROM parked WHERE record.id = parked.id
+)
+INSERT INTO crm.operator_actions (actor, action, target, reason, details)
+SELECT $2, 'requeue_record', 'outbox/' || id, $3, jsonb_build_object(
+         'event_id', event_id, 'booking_id', aggregate_id,
+         'before', jsonb_build_object('parked_at', parked_at, 'park_reason', park_reason, 'skipped_at', NULL, 'attempts', attempts),
+         'after', jsonb_build_object('parked_at', NULL, 'park_reason', NULL, 'skipped_at', NULL))
+  FROM parked ORDER BY id"""
+
+
+async def requeue_parked(connection: Connection, ids: Sequence[int], actor: str, reason: str) -> int:
+    """The same for many at once; those that are parked no more are left alone. Returns how many went; an audit row for each."""
+    return _count(await connection.execute(_REQUEUE_PARKED, sorted(ids), actor, reason))
 
 
 async def skip(connection: Connection, record_id: int, actor: str, reason: str) -> None:

@@ -2,11 +2,10 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy, SearchAttributeUpdate
-from temporalio.exceptions import ActivityError, ApplicationError, FailureError, is_cancelled_exception
+from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.messages import (
@@ -14,35 +13,23 @@ with workflow.unsafe.imports_passed_through():
         BatchResult,
         ClosingCycle,
         CycleInput,
+        CycleProgress,
         CycleResult,
         OpenedCycle,
         Outcome,
-        PublishOrder,
         PublishResult,
+        StopRequest,
     )
     from domain.events import Phase
-    from workflows.search_attributes import EXPIRED, OUTCOME, PARKED, POISON
-
-R = TypeVar("R")
+    from workflows import details
+    from workflows.steps import CLOSE_LIMIT, OPEN_LIMIT, Steps, canceled, mark
 
 EXECUTION_TIMEOUT: Final = timedelta(seconds=150)
-OPEN_LIMIT: Final = timedelta(seconds=10)
-EXPIRE_LIMIT: Final = timedelta(seconds=45)
-PUBLISH_LIMIT: Final = timedelta(seconds=25)
-CLOSE_LIMIT: Final = timedelta(seconds=10)
-"""Schedule-to-close of each step (D1): together below the execution time-out, so that a slow cycle ends by itself."""
+RECORD_ACTS: Final = "record-acts"
+"""Since 0.2.0; runs that began before it are over after 150 seconds (docs/versioning.md)."""
 
-PUBLISH_LIMIT_CANCELED: Final = timedelta(seconds=6)
-"""After a cancel, what was committed still goes out if Kafka answers within a few seconds (L5)."""
-
-HEARTBEAT_TIMEOUT: Final = timedelta(seconds=5)
-SETTLING_TIME: Final = 5.0
-"""Seconds of publishing's limit that are left for settling what was sent."""
-
-RETRIES: Final = RetryPolicy(
-    initial_interval=timedelta(milliseconds=500), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=5)
-)
-"""Within the step's limit, as often as needed; errors that no retry heals say so themselves (R4)."""
+POISON_SHOWN: Final = 20
+"""Poison ids that current details and `progress` name."""
 
 
 # A code bug must fail the cycle: by default it would suspend it, and overlap SKIP would then stop the job (trap 3).
@@ -51,64 +38,123 @@ class BookingExpirationCycle:
     """Decides what comes next and for how long; the activities do it. A failed step does not stop the others (D22)."""
 
     def __init__(self) -> None:
-        self._failures: list[str] = []
+        self._steps = Steps()
+        self._opened: OpenedCycle | None = None
         self._expired = {Phase.RESERVE: BatchResult(), Phase.BOOKING: BatchResult()}
         self._published = PublishResult()
+        self._stop: StopRequest | None = None
+        self._step = ("starting", "read the clock and the backlog")
 
     @workflow.run
     async def run(self, order: CycleInput) -> CycleResult:
         """One cycle. Fails, with the result so far as details, when a step failed for good; Canceled by a cancel (L5)."""
         started = workflow.now()
-        opened = await self._step("open_cycle", None, OpenedCycle, OPEN_LIMIT, "Read the clock and the backlog")
-        if opened is not None:
-            await self._expire(opened, order.batch_size)
-        await self._publish()
+        if self._stop is None:
+            await self._open()
+        await self._expire(order.batch_size)
+        if self._stop is None or self._expired_count():
+            self._at("publishing", "close the cycle")
+            self._published = await self._steps.publish()
+        self._steps.acts_with_cancel("cancel_cycle")
+        if self._steps.acts and workflow.patched(RECORD_ACTS):
+            await self._steps.record_acts()
         result = self._result(workflow.now() - started)
-        closing = ClosingCycle(result=result, failures=self._failures)
-        await self._step("close_cycle", closing, None, CLOSE_LIMIT, "Leave outcome and counts")
+        self._at("closing", "nothing: the next tick starts a new cycle")
+        closing = ClosingCycle(result=result, failures=self._steps.failures)
+        await self._steps.run("close_cycle", closing, None, CLOSE_LIMIT, "Leave outcome and counts")
         result = result.model_copy(update={"outcome": self._outcome()})  # closing may have failed, or been cancelled, itself
-        self._mark(result, opened.search_attributes if opened else [])
+        registered = self._opened.search_attributes if self._opened else []
+        expired, poison, parked = self._expired_count(), result.poison_count, result.parked_count
+        mark(registered, outcome=result.outcome, expired=expired, poison=poison, parked=parked)
+        self._at(f"ended: {result.outcome}", "")
         return self._end(result)
 
-    async def _expire(self, opened: OpenedCycle, batch_size: int) -> None:
+    @workflow.signal(
+        name="stop_after_current_batch",
+        description='The batch in hand commits, nothing new starts, what was committed is published. {"reason": …, "actor": …}',
+    )
+    def stop_after_current_batch(self, request: StopRequest) -> None:
+        """End the cycle early and whole; before the first batch it stops at once."""
+        if self._stop is None:
+            self._stop = request
+            self._steps.act("stop_cycle", actor=request.actor, reason=request.reason, recorded=request.recorded)
+            self._at(*self._step)
+
+    @workflow.query(name="progress", description="What the cycle is doing and what it has done so far, in numbers.")
+    def progress(self) -> CycleProgress:
+        """The facts of the current details, as data; also on closed runs."""
+        opened = self._opened
+        poison = [each for batch in self._expired.values() for each in batch.poison_ids]
+        return CycleProgress(
+            step=self._step[0],
+            next_step=self._step[1],
+            as_of=opened.as_of if opened else None,
+            reserve_backlog=opened.reserve_backlog if opened else 0,
+            booking_backlog=opened.booking_backlog if opened else 0,
+            reserve_expired=self._expired[Phase.RESERVE].expired_count,
+            booking_expired=self._expired[Phase.BOOKING].expired_count,
+            skipped_locked=sum(batch.skipped_locked_count for batch in self._expired.values()),
+            poison_ids=poison[:POISON_SHOWN],
+            published=self._published.published_count,
+            parked=self._published.parked_count,
+            parked_records=opened.parked_records if opened else 0,
+            paused=opened.paused if opened else [],
+            held=self._held(),
+            reason=self._why(),
+            failures=self._steps.failures,
+        )
+
+    def _at(self, step: str, next_step: str) -> None:
+        """Say in the Web UI where the run is (trap 20: shown while a worker lives)."""
+        self._step = (step, next_step)
+        workflow.set_current_details(details.of_cycle(self.progress()))
+
+    async def _open(self) -> None:
+        self._at("reading the clock and the backlog", "expire Reserve")
+        self._opened = await self._steps.run("open_cycle", None, OpenedCycle, OPEN_LIMIT, "Read the clock and the backlog")
+
+    async def _expire(self, batch_size: int) -> None:
+        if (opened := self._opened) is None:
+            return
+        paused = {pause.phase for pause in opened.paused}
         for phase in self._expired:
-            if _canceled():
+            size = batch_size if opened.allowed is None else min(batch_size, opened.allowed - self._expired_count())
+            if canceled() or self._stop or size <= 0:
                 return
-            batch = BatchOrder(phase=phase, as_of=opened.as_of, batch_size=batch_size)
-            done = await self._step("expire_batch", batch, BatchResult, EXPIRE_LIMIT, f"{phase}: up to {batch_size}")
-            self._expired[phase] = done or BatchResult()
+            if phase in paused:
+                continue
+            self._at(f"expiring {phase}", "expire Booking" if phase is Phase.RESERVE else "publish")
+            batch = BatchOrder(phase=phase, as_of=opened.as_of, batch_size=size, spends_allowance=opened.allowed is not None)
+            self._expired[phase] = await self._steps.expire(batch) or BatchResult()
 
-    async def _publish(self) -> None:
-        limit = PUBLISH_LIMIT_CANCELED if _canceled() else PUBLISH_LIMIT
-        budget = PublishOrder(time_budget=max(limit.total_seconds() - SETTLING_TIME, 1.0))
-        done = await self._step("publish_outbox", budget, PublishResult, limit, "Send committed events to Kafka")
-        self._published = done or PublishResult()
+    def _expired_count(self) -> int:
+        return sum(batch.expired_count for batch in self._expired.values())
 
-    async def _step(self, name: str, order: object, result: type[R] | None, limit: timedelta, summary: str) -> R | None:
-        """Run one activity to its end; None when it failed for good, which is remembered, or was cancelled."""
-        try:
-            done: R = await workflow.execute_activity(
-                name,
-                args=[] if order is None else [order],
-                result_type=result,
-                schedule_to_close_timeout=limit,
-                heartbeat_timeout=HEARTBEAT_TIMEOUT,
-                retry_policy=RETRIES,
-                # Only so does Canceled in the Web UI mean that the batch in hand is whole (trap 9).
-                cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-                summary=summary,
-            )
-        except (ActivityError, asyncio.CancelledError) as error:
-            if not is_cancelled_exception(error):
-                self._failures.append(f"{name} ({summary}): {_reason(error)}")
-            elif not _canceled():
-                raise  # not an operator's cancel: the run is being evicted (trap 13)
-            return None
-        else:
-            return done
+    def _held(self) -> bool:
+        return self._opened is not None and self._opened.allowed == 0
 
     def _outcome(self) -> Outcome:
-        return Outcome.CANCELED if _canceled() else Outcome.FAILED if self._failures else Outcome.COMPLETED
+        if canceled():
+            return Outcome.CANCELED
+        if self._steps.failures:
+            return Outcome.FAILED
+        if self._stop:
+            return Outcome.STOPPED
+        if self._held():
+            return Outcome.HELD
+        return Outcome.PAUSED if self._opened and self._opened.paused else Outcome.COMPLETED
+
+    def _why(self) -> str:
+        """Why this cycle does less than it could: who stopped it, what holds it, which phase is paused."""
+        if self._stop:
+            return f"stopped by {self._stop.actor or 'somebody'}: {self._stop.reason or 'no reason given'}"
+        if self._opened is None:
+            return ""
+        reasons = [f"{pause.phase} is paused by {pause.actor}: {pause.reason}" for pause in self._opened.paused]
+        if self._opened.allowed is not None:
+            due = self._opened.reserve_backlog + self._opened.booking_backlog
+            reasons.insert(0, f"{due} bookings are due, more than {self._opened.hold_above}: {self._opened.allowed} may expire")
+        return "; ".join(reasons)
 
     def _result(self, took: timedelta) -> CycleResult:
         batches = self._expired.values()
@@ -121,41 +167,14 @@ class BookingExpirationCycle:
             published_count=self._published.published_count,
             parked_count=self._published.parked_count,
             outcome=self._outcome(),
+            reason=self._why(),
         )
 
-    def _mark(self, result: CycleResult, registered: list[str]) -> None:
-        """Set the search attributes that exist; one that is not registered would stall the run (D28)."""
-        expired = result.reserve_expired_count + result.booking_expired_count
-        values: list[SearchAttributeUpdate[Any]] = [
-            OUTCOME.value_set(result.outcome),
-            EXPIRED.value_set(expired),
-            POISON.value_set(result.poison_count),
-            PARKED.value_set(result.parked_count),
-        ]
-        if updates := [update for update in values if update.key.name in registered]:
-            workflow.upsert_search_attributes(updates)
-
     def _end(self, result: CycleResult) -> CycleResult:
-        if _canceled():
+        if canceled():
             # The single cancel was taken so that closing could go on; now it ends the run (trap 10).
             raise asyncio.CancelledError
-        if self._failures:
-            raise ApplicationError(
-                f"the cycle could not do everything: {'; '.join(self._failures)}", result, type="CycleFailed", non_retryable=True
-            )
+        if failures := self._steps.failures:
+            message = f"The cycle could not do everything. {details.failed(failures)}"
+            raise ApplicationError(message, result, type="CycleFailed", non_retryable=True)
         return result
-
-
-def _canceled() -> bool:
-    """Whether somebody asked this run to stop; an activity that finished anyway swallows the cancel itself (trap 10)."""
-    return workflow.cancellation_reason() is not None
-
-
-def _reason(error: BaseException) -> str:
-    """The causes behind an activity's failure, outermost first: a time-out and the last attempt's error, say."""
-    reasons = []
-    cause = error.__cause__
-    while cause is not None:
-        reasons.append(cause.message if isinstance(cause, FailureError) else str(cause))
-        cause = cause.__cause__
-    return ", last: ".join(dict.fromkeys(reasons)) or str(error)

@@ -12,7 +12,7 @@ Connection: TypeAlias = "asyncpg.Connection[Any]"
 ROLES = ("worker", "operator", "crm_app", "chessboard")
 TABLES = (
     "bookings", "booking_audit", "deal_timeline_cards", "outbox", "expiration_batches", "expiration_refusals", "job_state",
-    "operator_actions", "schema_migrations",
+    "operator_actions", "schema_migrations", "phase_pauses", "safety_catch",
 )  # fmt: skip
 IDS = "gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), gen_random_uuid()"
 NEW_BOOKING = (
@@ -50,6 +50,10 @@ ALLOWED = [
     ("operator", "SELECT * FROM crm.bookings, crm.outbox, crm.booking_audit, crm.expiration_refusals, crm.job_state"),
     ("operator", f"UPDATE crm.outbox SET {LEASE}, parked_at = NULL, park_reason = NULL, skipped_at = now()"),
     ("operator", f"{ACTION} RETURNING id"),
+    ("operator", "UPDATE crm.phase_pauses SET paused_at = now(), paused_until = NULL, actor = 'a', reason = 'r'"),
+    ("operator", "UPDATE crm.safety_catch SET allowance = 5, released_at = now()"),
+    ("worker", "SELECT * FROM crm.phase_pauses, crm.safety_catch, crm.operator_actions"),
+    ("worker", "UPDATE crm.safety_catch SET allowance = 0"),
     *(("crm_app", statement) for statement in (NEW_BOOKING, AUDIT, RECORD, "SELECT * FROM crm.deal_timeline_cards")),
     ("crm_app", "UPDATE crm.bookings SET status = 'Cancelled', reserve_expires_at = now(), updated_at = now(), version = 2"),
     ("crm_app", "SELECT id FROM crm.bookings FOR UPDATE"),
@@ -72,6 +76,8 @@ REFUSED = [
     ("worker", "UPDATE crm.deal_timeline_cards SET kind = 'x'"),
     ("worker", "UPDATE crm.expiration_batches SET expired_count = 0"),
     ("worker", "UPDATE crm.operator_actions SET reason = 'x'"),
+    ("worker", "UPDATE crm.phase_pauses SET paused_at = NULL, actor = NULL, reason = NULL"),
+    ("worker", "UPDATE crm.safety_catch SET released_at = now()"),
     ("worker", "UPDATE crm.outbox SET payload = 'x'"),
     ("worker", "UPDATE crm.outbox SET skipped_at = now()"),
     ("worker", OUTBOX.format(columns=", published_at", values=", now()")),
@@ -81,6 +87,8 @@ REFUSED = [
     ("operator", "UPDATE crm.outbox SET payload = 'x'"),
     ("operator", "UPDATE crm.operator_actions SET reason = 'x'"),
     ("operator", "UPDATE crm.job_state SET last_success_at = now()"),
+    ("operator", "INSERT INTO crm.phase_pauses (phase) VALUES ('x')"),
+    ("operator", "INSERT INTO crm.safety_catch (job) VALUES ('x')"),
     ("operator", RECORD),
     ("crm_app", "UPDATE crm.bookings SET expired_at = now()"),
     ("crm_app", "UPDATE crm.bookings SET tenant_id = gen_random_uuid()"),
@@ -170,11 +178,12 @@ async def test_every_table_is_tried(admin: Connection) -> None:
 
 
 async def test_no_role_has_special_rights(admin: Connection) -> None:
-    """Issue 3 section 3: no superuser, no role or database maker, no member of another role."""
+    """Issue 3 section 3: no superuser, no role or database maker, no member of another; operators may see who is connected."""
     rows = await admin.fetch(
         "SELECT rolname FROM pg_roles r WHERE rolname IN ('booking_expiration_owner', 'booking_expiration_worker', "
         "'booking_expiration_operator', 'crm_app', 'chessboard') AND (rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication "
-        "OR rolbypassrls OR EXISTS (SELECT FROM pg_auth_members WHERE member = r.oid))"
+        "OR rolbypassrls OR EXISTS (SELECT FROM pg_auth_members WHERE member = r.oid "
+        "AND (member, roleid) <> ('booking_expiration_operator'::regrole, 'pg_read_all_stats'::regrole)))"
     )
     assert rows == []
 

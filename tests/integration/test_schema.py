@@ -63,6 +63,7 @@ CARD = """
 JOB = "INSERT INTO crm.job_state (job, outcome) VALUES ('j', 'completed')"
 EXPIRED = {"reserve_expires_at": f"'{PAST}'", "booking_expires_at": f"'{PAST}'", "expired_at": f"'{NOW}'", "version": "2"}
 
+PAUSE = "UPDATE crm.phase_pauses SET paused_at = now(), paused_until = NULL, actor = 'anna', reason = 'why'"
 REFUSED_BY_CHECK = [
     ("bookings_status_known", booking("Sold")),
     ("bookings_reserve_has_deadline", booking("Reserved")),
@@ -89,6 +90,11 @@ REFUSED_BY_CHECK = [
     ("expiration_batches_from_one", batch(batch_no=0)),
     ("expiration_refusals_phase_known", refusal(phase="Payment")),
     ("job_state_outcome_known", JOB.replace("completed", "fine")),
+    ("phase_pauses_phase_known", "INSERT INTO crm.phase_pauses (phase) VALUES ('Payment')"),
+    ("phase_pauses_whole", "UPDATE crm.phase_pauses SET paused_at = now(), actor = 'anna'"),
+    ("phase_pauses_whole", "UPDATE crm.phase_pauses SET reason = 'why'"),
+    ("phase_pauses_until_after_start", PAUSE.replace("NULL", "now() - interval '1 s'")),
+    ("safety_catch_allowance_not_negative", "UPDATE crm.safety_catch SET allowance = -1"),
 ]
 TWICE = {
     "booking_audit_pkey": AUDIT,

@@ -34,6 +34,7 @@ class Allowed(NamedTuple):
 TABLE = {
     "domain": Allowed(("domain",)),
     "activities.messages": Allowed(("domain",), ("pydantic",)),
+    "activities.drain_messages": Allowed(("domain", "activities.messages"), ("pydantic",)),
     "db": Allowed(("domain", "db"), ("asyncpg",)),
     "publishing": Allowed(("domain", "kafka_producer"), ("aiokafka",)),
     "kafka_producer": Allowed((), ("aiokafka",)),

@@ -25,6 +25,7 @@ Lines = Callable[[], list[dict[str, Any]]]
 
 SAMPLES: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "cycle_started": ([datetime(2026, 3, 1, tzinfo=UTC), 1, 2], {}),
+    "cycle_held": ([5001, 5000, 0], {}),
     "batch_selected": (["Reserve", 3], {}),
     "booking_expired": ([ID, ID, "Reserve", ID], {}),
     "item_failed": ([ID, "Reserve", NASTY], {}),

@@ -13,17 +13,21 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
+from activities.drain_messages import Backlog, DrainOrder, DrainResult
 from activities.messages import (
+    ActsToRecord,
     BatchOrder,
     BatchResult,
     ClosingCycle,
     CycleInput,
     CycleResult,
     OpenedCycle,
+    PhasePause,
     PublishOrder,
     PublishResult,
 )
 from domain.events import Phase
+from workflows.drain import BookingExpirationDrain
 from workflows.expiration_cycle import EXECUTION_TIMEOUT, BookingExpirationCycle
 from workflows.sandbox import guarded_runner
 
@@ -40,6 +44,8 @@ class Steps:
         self.orders: list[Any] = []
         self.behave: dict[str, Behaviour] = {}
         self.search_attributes: list[str] = []
+        self.due = {Phase.RESERVE: 0, Phase.BOOKING: 0}
+        self.paused: list[PhasePause] = []
 
     async def _call(self, name: str, order: Any, answer: Any) -> Any:
         self.calls.append(name)
@@ -62,6 +68,25 @@ class Steps:
         answer: BatchResult = await self._call(order.phase, order, done)
         return answer
 
+    @activity.defn(name="read_backlog")
+    async def read_backlog(self) -> Backlog:
+        """What `due` says; a drain may expire 1,000 at most."""
+        backlog = Backlog(
+            as_of=AS_OF,
+            reserve_backlog=self.due[Phase.RESERVE],
+            booking_backlog=self.due[Phase.BOOKING],
+            paused=self.paused,
+            drain_limit=1000,
+            search_attributes=self.search_attributes,
+        )
+        answer: Backlog = await self._call("read_backlog", None, backlog)
+        return answer
+
+    @activity.defn(name="record_acts")
+    async def record_acts(self, order: ActsToRecord) -> None:
+        """Keeps what it was told."""
+        await self._call("record_acts", order, None)
+
     @activity.defn(name="publish_outbox")
     async def publish_outbox(self, order: PublishOrder) -> PublishResult:
         """All five."""
@@ -72,6 +97,19 @@ class Steps:
     async def close_cycle(self, closing: ClosingCycle) -> None:
         """Keeps what it was told."""
         await self._call("close_cycle", closing, None)
+
+    async def take(self) -> BatchResult:
+        """For a drain: expire as many as the last batch's order allows of what is `due`."""
+        order: BatchOrder = self.orders[-1]
+        count = min(order.batch_size, self.due[order.phase])
+        self.due[order.phase] -= count
+        return BatchResult(expired_count=count)
+
+    @property
+    def acts(self) -> list[str]:
+        """What operators did, as it was last told to be written down."""
+        told: list[str] = [act.action for order in self.orders if isinstance(order, ActsToRecord) for act in order.acts]
+        return told
 
     @property
     def closing(self) -> ClosingCycle:
@@ -96,12 +134,12 @@ async def hang_until_cancelled() -> Any:
 async def running(client: Client, steps: Steps, task_queue: str = "") -> AsyncIterator[str]:
     """A worker with these steps on a task queue of its own (trap 14)."""
     queue = task_queue or f"test-{uuid4()}"
-    activities: list[Callable[..., Any]] = [steps.open_cycle, steps.expire_batch, steps.publish_outbox, steps.close_cycle]
+    frame: list[Callable[..., Any]] = [steps.open_cycle, steps.read_backlog, steps.record_acts, steps.close_cycle]
     async with Worker(
         client,
         task_queue=queue,
-        workflows=[BookingExpirationCycle],
-        activities=activities,
+        workflows=[BookingExpirationCycle, BookingExpirationDrain],
+        activities=[*frame, steps.expire_batch, steps.publish_outbox],
         workflow_runner=guarded_runner(),
         max_heartbeat_throttle_interval=timedelta(seconds=0.2),
     ):
@@ -113,3 +151,8 @@ async def start(client: Client, queue: str) -> WorkflowHandle[BookingExpirationC
     return await client.start_workflow(
         BookingExpirationCycle.run, CycleInput(batch_size=7), id=queue, task_queue=queue, execution_timeout=EXECUTION_TIMEOUT
     )
+
+
+async def start_drain(client: Client, queue: str, order: DrainOrder) -> WorkflowHandle[BookingExpirationDrain, DrainResult]:
+    """One drain."""
+    return await client.start_workflow(BookingExpirationDrain.run, order, id=queue, task_queue=queue)

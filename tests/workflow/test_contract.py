@@ -16,22 +16,26 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import UnintentionalPassthroughError
 
-from activities import messages
+from activities import drain_messages, messages
 from activities.cycle_frame import CycleFrame
 from activities.expire_batch import ExpireBatch
 from activities.publish_outbox import PublishOutbox
 from tests.workflow.steps import Steps, refuse, running, start
+from workflows.drain import BookingExpirationDrain
 from workflows.expiration_cycle import BookingExpirationCycle
 from workflows.sandbox import guarded_runner
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "temporal_contract.json"
 HISTORIES = sorted((Path(__file__).parent.parent / "histories").glob("*.json"))
+WORKFLOWS: list[type] = [BookingExpirationCycle, BookingExpirationDrain]
 ACTIVITIES: list[Any] = [
     CycleFrame.open_cycle,
+    CycleFrame.read_backlog,
+    CycleFrame.record_acts,
+    CycleFrame.close_cycle,
     ExpireBatch.expire_batch,
     PublishOutbox.publish_outbox,
-    CycleFrame.close_cycle,
-]  # fmt: skip
+]
 
 
 def _replayer(workflows: list[type]) -> Replayer:
@@ -39,12 +43,22 @@ def _replayer(workflows: list[type]) -> Replayer:
 
 
 def _contract() -> dict[str, Any]:
-    travelling = [model for model in vars(messages).values() if isinstance(model, type) and model.__module__ == messages.__name__]
+    travelling = [
+        model
+        for module in (messages, drain_messages)
+        for model in vars(module).values()
+        if isinstance(model, type) and model.__module__ == module.__name__ and model is not messages.Message
+    ]
     return {
-        "workflow": workflow._Definition.must_from_class(BookingExpirationCycle).name,
+        "workflows": dict(map(_handlers, WORKFLOWS)),
         "activities": [activity._Definition.must_from_callable(each).name for each in ACTIVITIES],
-        "payloads": {model.__name__: _shape(model) for model in travelling if not model.__name__.startswith("_")},
+        "payloads": {model.__name__: _shape(model) for model in travelling},
     }
+
+
+def _handlers(workflow_class: type) -> tuple[str | None, dict[str, list[Any]]]:
+    its = workflow._Definition.must_from_class(workflow_class)
+    return its.name, {"signals": list(its.signals), "queries": list(its.queries), "updates": list(its.updates)}
 
 
 def _shape(model: type) -> Any:
@@ -62,9 +76,9 @@ async def _nothing() -> AsyncIterator[WorkflowHistory]:
         yield WorkflowHistory("", [])
 
 
-async def test_trap_1_the_sandbox_accepts_the_cycle() -> None:
-    """Trap 1: without any server, the guard finds every import of the workflow passed through on purpose."""
-    await _replayer([BookingExpirationCycle]).replay_workflows(_nothing())
+async def test_trap_1_the_sandbox_accepts_our_workflows() -> None:
+    """Trap 1: without any server, the guard finds every import of the workflows passed through on purpose."""
+    await _replayer(WORKFLOWS).replay_workflows(_nothing())
 
 
 async def test_trap_1_the_guard_refuses_a_careless_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

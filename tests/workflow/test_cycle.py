@@ -11,7 +11,8 @@ from temporalio.testing import WorkflowEnvironment
 
 from activities.messages import CycleResult, Outcome, PublishOutcome, PublishResult
 from tests.workflow.steps import AS_OF, Steps, hang_until_cancelled, refuse, running, start
-from workflows.expiration_cycle import CLOSE_LIMIT, EXECUTION_TIMEOUT
+from workflows.expiration_cycle import EXECUTION_TIMEOUT
+from workflows.steps import CLOSE_LIMIT
 
 ORDER = ["open_cycle", "Reserve", "Booking", "publish_outbox", "close_cycle"]
 
@@ -45,7 +46,10 @@ async def test_d22_a_failed_phase_does_not_keep_the_others_from_running(client: 
     steps.behave["Reserve"] = refuse
     failure = await _failure(client, steps)
     assert steps.calls == ORDER
-    assert failure.message == "the cycle could not do everything: expire_batch (Reserve: up to 7): no such table"
+    assert failure.message.startswith(
+        "The cycle could not do everything. Failed: expire_batch (Reserve: up to 7): no such table."
+    )
+    assert failure.message.endswith("runbooks/booking-expiration.md, section Cycle failed.")
     assert failure.details[0]["BookingExpiredCount"] == 2
     assert failure.details[0]["Outcome"] == "failed"
     assert steps.closing.result.outcome is Outcome.FAILED
@@ -99,7 +103,7 @@ async def test_l5_cancel_stops_after_the_batch_in_hand(client: Client) -> None:
     steps.behave["Reserve"] = hang_until_cancelled
     status = await _cancel_during(client, steps, "Reserve")
     assert status is WorkflowExecutionStatus.CANCELED
-    assert steps.calls == ["open_cycle", "Reserve", "publish_outbox", "close_cycle"]
+    assert steps.calls == ["open_cycle", "Reserve", "publish_outbox", "record_acts", "close_cycle"]
     assert steps.orders[2].time_budget == 1.0
     assert steps.closing.result.outcome is Outcome.CANCELED
 

@@ -1,0 +1,261 @@
+"""What a drain decides: limits, rounds, lanes, continue-as-new, stop, cancel (issue 4 part 3, D14)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.testing import WorkflowEnvironment
+
+from activities.drain_messages import DrainLimits, DrainOrder, DrainOutcome, DrainResult
+from activities.messages import BatchOrder, PhasePause, PublishOutcome, PublishResult, StopRequest
+from domain.events import Phase
+from tests.workflow.steps import Steps, hang_until_cancelled, refuse, running, start_drain
+from workflows.drain import BookingExpirationDrain
+
+ORDER = DrainOrder(cap=100, batch_size=10, reason="after the outage", actor="anna")
+Handle = WorkflowHandle[BookingExpirationDrain, DrainResult]
+
+
+def _floor(reserve: int, booking: int = 0) -> Steps:
+    steps = Steps()
+    steps.due = {Phase.RESERVE: reserve, Phase.BOOKING: booking}
+    steps.behave = {"Reserve": steps.take, "Booking": steps.take}
+    return steps
+
+
+@asynccontextmanager
+async def _drain(client: Client, steps: Steps, **changes: Any) -> AsyncIterator[Handle]:
+    async with running(client, steps) as queue:
+        yield await start_drain(client, queue, ORDER.model_copy(update=changes))
+
+
+async def _result(client: Client, steps: Steps, **changes: Any) -> DrainResult:
+    async with _drain(client, steps, **changes) as handle:
+        return await handle.result()
+
+
+def _batches(steps: Steps) -> list[tuple[str, int, int]]:
+    return [(str(order.phase), order.batch_no, order.batch_size) for order in steps.orders if isinstance(order, BatchOrder)]
+
+
+async def test_d14_until_nothing_due_is_left(client: Client) -> None:
+    """D14: both phases, batch after batch, each published; AsOf read anew each round; the result is counts."""
+    steps = _floor(25, 5)
+    result = await _result(client, steps)
+    assert _batches(steps) == [("Reserve", 1, 10), ("Reserve", 2, 10), ("Reserve", 3, 10), ("Booking", 1, 10)]
+    assert (result.outcome, result.reserve_expired_count, result.booking_expired_count) == (DrainOutcome.DRAINED, 25, 5)
+    assert (result.batches, result.left_overdue, result.published_count) == (4, 0, 20)
+    assert (steps.calls.count("read_backlog"), steps.calls.count("publish_outbox")) == (5, 4)
+    assert steps.acts == ["start_drain"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "batches"),
+    [
+        ({"cap": 15}, [("Reserve", 1, 10), ("Reserve", 2, 5)]),
+        ({"cap": 25, "lanes": 8}, [("Reserve", 1, 10), ("Reserve", 2, 10), ("Reserve", 3, 5)]),
+        ({"cap": 5, "phase": Phase.BOOKING}, [("Booking", 1, 5)]),
+    ],
+)
+async def test_d14_never_more_than_the_cap(client: Client, changes: dict[str, Any], batches: list[tuple[str, int, int]]) -> None:
+    """D14: the cap bounds the sum of all batches, however many run at once; what is left is told."""
+    steps = _floor(200, 200)
+    result = await _result(client, steps, **changes)
+    assert _batches(steps) == batches
+    expired = result.reserve_expired_count + result.booking_expired_count
+    assert (result.outcome, expired) == (DrainOutcome.CAP_REACHED, changes["cap"])
+    assert result.left_overdue == (200 if "phase" in changes else 400) - expired
+
+
+async def test_lanes_run_at_once(client: Client) -> None:
+    """Issue 4 §3: `lanes` batches are under way at the same time."""
+    steps = _floor(40)
+    together = asyncio.Barrier(4)
+
+    async def wait_for_all() -> Any:
+        await together.wait()
+        return {"expired_count": 10}
+
+    steps.behave["Reserve"] = wait_for_all
+    assert (await _result(client, steps, cap=40, lanes=4)).reserve_expired_count == 40
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"cap": None}, 'cap is missing: say how many bookings may expire at most, as in {"cap": 5000}'),
+        ({"cap": 0}, "cap is 0: it must be at least 1"),
+        ({"cap": 1001}, "cap is 1001: the worker's settings allow 1000 (BOOKING_EXPIRATION_DRAIN_LIMIT)"),
+        ({"lanes": 9}, "lanes is 9: it must be 1 to 8"),
+        ({"time_budget": -1.0}, "time_budget is -1: it must be above 0"),
+        ({"pause": 601.0}, "pause is 601: it must be 0 to 600 seconds"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"rounds_per_run": 0}, "rounds_per_run is 0"),
+    ],
+)
+async def test_d14_wrong_limits_are_refused_before_anything_expires(client: Client, changes: dict[str, Any], words: str) -> None:
+    """D14: no cap, or one above the settings' limit: the run fails with a sentence, and no batch was started."""
+    steps = _floor(50)
+    with pytest.raises(WorkflowFailureError) as caught:
+        await _result(client, steps, **changes)
+    assert isinstance(caught.value.cause, ApplicationError)
+    assert words in caught.value.cause.message
+    assert _batches(steps) == []
+
+
+@pytest.mark.parametrize("arguments", [[], [{"cap": "many"}], [{"cap": 5, "phase": "Reserved"}]])
+async def test_what_somebody_types_into_the_web_ui_fails_the_run(client: Client, arguments: list[Any]) -> None:
+    """Trap 3: a start without input, or with nonsense, ends at once and says why; it does not hang."""
+    steps = _floor(50)
+    async with running(client, steps) as queue:
+        handle = await client.start_workflow("BookingExpirationDrain", args=arguments, id=queue, task_queue=queue)
+        async with asyncio.timeout(10):
+            with pytest.raises(WorkflowFailureError) as caught:
+                await handle.result()
+    assert any(word in str(caught.value.cause) for word in ("cap", "phase"))
+    assert _batches(steps) == []
+
+
+async def test_continue_as_new_goes_on_where_it_was(client: Client) -> None:
+    """Issue 4 §3: after `rounds_per_run` rounds a new run goes on with counts, limits and start; the cap holds over all."""
+    steps = _floor(100)
+    async with _drain(client, steps, cap=45, rounds_per_run=2) as handle:
+        result = await handle.result()
+        assert handle.first_execution_run_id != (await handle.describe()).run_id
+    assert (result.reserve_expired_count, result.batches, result.outcome) == (45, 5, DrainOutcome.CAP_REACHED)
+    assert [number for _, number, _ in _batches(steps)] == [1, 2, 1, 2, 1]  # each run numbers its own batches (D7)
+    assert steps.acts == ["start_drain"]
+
+
+async def test_set_limits_takes_effect_and_is_carried_on(client: Client) -> None:
+    """Issue 4 §3: the update changes cap and lanes of the running drain, answers with its progress, and survives a new run."""
+    steps, gate = _floor(100), asyncio.Event()
+
+    async def wait() -> Any:
+        await gate.wait()
+        return await steps.take()
+
+    steps.behave["Reserve"] = wait
+    async with _drain(client, steps, cap=20, rounds_per_run=1) as handle:
+        await steps.called["Reserve"].wait()
+        wanted = DrainLimits(cap=60, lanes=2, reason="it goes well", actor="boris")
+        assert (await handle.execute_update(BookingExpirationDrain.set_limits, wanted)).limits.cap == 60
+        gate.set()
+        result = await handle.result()
+    assert (result.reserve_expired_count, steps.acts) == (60, ["start_drain", "start_drain", "set_drain_limits"])
+    assert _batches(steps)[:5] == [("Reserve", 1, 10), *[("Reserve", number, 10) for number in (1, 2, 1, 2)]]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (DrainLimits(lanes=0), "lanes is 0"),
+        (DrainLimits(cap=9), "cap is 9: it must be at least 10, which have expired already"),
+        (DrainLimits(cap=5000), "the worker's settings allow 1000"),
+        (DrainLimits(), "nothing to change"),
+    ],
+)
+async def test_a_bad_limit_is_refused_with_the_reason(client: Client, wanted: DrainLimits, words: str) -> None:
+    """Issue 4 §3: a bad value is refused, nothing changes, nothing is written in the history."""
+    steps = _floor(100)
+    async with _drain(client, steps, pause=600.0) as handle:
+        async with asyncio.timeout(20):
+            while (await handle.query(BookingExpirationDrain.progress)).step != "pausing for 600 s":  # noqa: ASYNC110 # no event for it
+                await asyncio.sleep(0.05)
+        with pytest.raises(WorkflowUpdateFailedError) as caught:
+            await handle.execute_update(BookingExpirationDrain.set_limits, wanted)
+        assert words in str(caught.value.cause)
+        await handle.signal(BookingExpirationDrain.stop, StopRequest(reason="seen enough", actor="anna"))
+        result = await handle.result()
+    assert (result.outcome, result.reason, result.reserve_expired_count) == (
+        DrainOutcome.STOPPED, "stopped by anna: seen enough", 10,
+    )  # fmt: skip
+    assert steps.acts[-1] == "stop_drain"
+
+
+async def test_the_time_budget_ends_it(skipping: WorkflowEnvironment) -> None:
+    """Issue 4 §3: with a pause of a minute and a budget of three, three rounds are done."""
+    steps = _floor(100)
+    result = await _result(skipping.client, steps, pause=60.0, time_budget=150.0)
+    assert (result.outcome, result.batches) == (DrainOutcome.OUT_OF_TIME, 3)
+
+
+async def test_a_round_that_expires_nothing_ends_its_phase(client: Client) -> None:
+    """D6: what is left is poison or in somebody's hands: the drain goes on with the other phase and says what is left."""
+    steps = _floor(7, 5)
+
+    async def poison() -> Any:
+        return {"poison_count": 7}
+
+    steps.behave["Reserve"] = poison
+    result = await _result(client, steps)
+    assert (result.outcome, result.poison_count, result.booking_expired_count, result.left_overdue) == (
+        DrainOutcome.DRAINED, 7, 5, 7,
+    )  # fmt: skip
+    assert len(_batches(steps)) == 2
+
+
+async def test_a_paused_phase_stays_paused(client: Client) -> None:
+    """Issue 4 §4: a drain does not touch a phase that an operator paused, and says so."""
+    steps = _floor(7, 5)
+    steps.paused = [PhasePause(phase=Phase.RESERVE, reason="price change", actor="anna")]
+    result = await _result(client, steps)
+    assert (result.outcome, result.booking_expired_count) == (DrainOutcome.PAUSED, 5)
+    assert result.reason == "Reserve is paused by anna: price change"
+
+
+async def test_d10_a_dead_broker_does_not_stop_a_drain(client: Client) -> None:
+    """D10: bookings go on expiring; the outbox keeps their events."""
+    steps = _floor(20)
+
+    async def no_broker() -> PublishResult:
+        return PublishResult(outcome=PublishOutcome.BROKER_UNAVAILABLE, reason="no route")
+
+    steps.behave["publish_outbox"] = no_broker
+    result = await _result(client, steps)
+    assert (result.outcome, result.reserve_expired_count, result.published_count) == (DrainOutcome.DRAINED, 20, 0)
+
+
+async def test_l5_a_cancel_lets_every_batch_in_hand_end(client: Client) -> None:
+    """L5, trap 10: a lane that commits in spite of the cancel is counted, what was committed is published, then Canceled."""
+    steps = _floor(100)
+
+    both = asyncio.Event()
+
+    async def commits_anyway() -> Any:
+        if steps.calls.count("Reserve") == 2:
+            both.set()
+        try:
+            await hang_until_cancelled()
+        except asyncio.CancelledError:
+            return {"expired_count": 10}
+
+    steps.behave["Reserve"] = commits_anyway
+    async with _drain(client, steps, lanes=2) as handle:
+        await both.wait()
+        await handle.cancel(reason="enough")
+        with pytest.raises(WorkflowFailureError) as caught:
+            await handle.result()
+        assert isinstance(caught.value.cause, CancelledError)
+        assert (await handle.query(BookingExpirationDrain.progress)).so_far.reserve_expired == 20
+    assert (len(_batches(steps)), steps.calls.count("publish_outbox"), steps.acts[-1]) == (2, 1, "cancel_drain")
+
+
+async def test_d22_a_step_that_failed_for_good_ends_the_drain(client: Client) -> None:
+    """D22: what the other lane committed is published; the run fails, names the step, and carries the counts."""
+    steps = _floor(100)
+
+    async def second_fails() -> Any:
+        return await (refuse() if len(_batches(steps)) > 1 else steps.take())
+
+    steps.behave["Reserve"] = second_fails
+    async with _drain(client, steps, lanes=2) as handle:
+        with pytest.raises(WorkflowFailureError) as caught:
+            await handle.result()
+    assert isinstance(caught.value.cause, ApplicationError)
+    assert caught.value.cause.message.startswith("The drain could not go on. Failed: expire_batch (Reserve: up to 10)")
+    assert (caught.value.cause.details[0]["ReserveExpiredCount"], "publish_outbox" in steps.calls) == (10, True)

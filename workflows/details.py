@@ -1,0 +1,73 @@
+"""What the Web UI shows of a running cycle or drain: the same facts as their query `progress`, in markdown."""
+
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+from activities.drain_messages import DrainProgress
+from activities.messages import CycleProgress
+
+RUNBOOK: Final = "runbooks/booking-expiration.md"
+
+
+def failed(failures: Sequence[str]) -> str:
+    """The end of a failed run's message: which step, why, and what to do."""
+    return f"Failed: {'; '.join(failures)}. What to do: {RUNBOOK}, section Cycle failed."
+
+
+def of_cycle(progress: CycleProgress) -> str:
+    """Step, counts so far, backlog, poison, parked records, what comes next."""
+    lines = [f"**{progress.step}**" + (f", next: {progress.next_step}" if progress.next_step else "")]
+    if progress.reason:
+        lines += ["", f"**Attention:** {_plain(progress.reason)}"]
+    lines += [
+        "",
+        "| | Reserve | Booking |",
+        "|---|---|---|",
+        f"| due at the start | {progress.reserve_backlog} | {progress.booking_backlog} |",
+        f"| expired | {progress.reserve_expired} | {progress.booking_expired} |",
+        "",
+        f"- AsOf: {progress.as_of.isoformat() if progress.as_of else 'not read yet'}",
+        f"- held by somebody else and skipped: {progress.skipped_locked}",
+        f"- published: {progress.published}, parked now: {progress.parked}, parked in all: {progress.parked_records}",
+        *_poison(progress.poison_ids),
+        *(f"- failed: {_plain(failure)}" for failure in progress.failures),
+        f"- runbook: {RUNBOOK}",
+    ]
+    return "\n".join(lines)
+
+
+def of_drain(progress: DrainProgress) -> str:
+    """Step, how far the cap is used up, what is left, rate and time left, limits."""
+    done, limits = progress.so_far, progress.limits
+    left = "not known yet" if progress.seconds_left is None else f"about {progress.seconds_left:.0f} s"
+    lines = [f"**{progress.step}**"]
+    if progress.reason:
+        lines += ["", f"**Attention:** {_plain(progress.reason)}"]
+    lines += [
+        "",
+        "| | Reserve | Booking |",
+        "|---|---|---|",
+        f"| due now | {progress.reserve_backlog} | {progress.booking_backlog} |",
+        f"| expired | {done.reserve_expired} | {done.booking_expired} |",
+        "",
+        f"- {done.expired} of at most {limits.cap} in {done.batches} batches, {progress.rate:.0f} bookings/s, left: {left}",
+        f"- batches at once: {limits.lanes}, time budget: {limits.time_budget:.0f} s, pause: {limits.pause:.0f} s",
+        f"- published: {done.published}, parked: {done.parked}",
+        *_poison(done.poison_ids),
+        *(f"- failed: {_plain(failure)}" for failure in progress.failures),
+        f"- runbook: {RUNBOOK}",
+    ]
+    return "\n".join(lines)
+
+
+def _poison(ids: Sequence[UUID]) -> list[str]:
+    """The first ones by id, each to be given to `explain`."""
+    return (
+        ["- poison: none"] if not ids else ["- poison, see `booking-expiration explain ID`:", *(f"  - `{each}`" for each in ids)]
+    )
+
+
+def _plain(words: str) -> str:
+    """An operator's or a server's words as one line of text: no markdown of theirs."""
+    return "".join(f"\\{letter}" if letter in "\\`*_[]<>|#" else letter for letter in " ".join(words.split()))
