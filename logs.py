@@ -1,42 +1,52 @@
 """How the log looks: one JSON object a line, from us and from libraries alike (O1). What is said is telemetry.py's business."""
 
+import json
 import logging
 import sys
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import structlog
 from opentelemetry import trace
 
+NAME: Final = "booking-expiration"
+"""The worker's own logger."""
+
+
+class _Formatter(structlog.stdlib.ProcessorFormatter):
+    """Leaves what `each` has made as it is."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return record.msg if isinstance(record.msg, _Ready) else super().format(record)
+
+
+class _Ready(str):
+    """Lines of the log, finished."""
+
+    __slots__ = ()
+
 
 def configure(level: str = "INFO") -> None:
     """Log JSON to standard output, or readable colours when that is a terminal; libraries' logs in the same shape (O1)."""
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-        _traced,
-        _readable_first,
-    ]
     last: list[Any] = (
         [_harmless, structlog.dev.ConsoleRenderer()] if sys.stdout.isatty() else [structlog.processors.JSONRenderer(default=str)]
     )
     structlog.configure(
-        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[structlog.stdlib.filter_by_level, *_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+        _Formatter(
+            foreign_pre_chain=[*_SHARED, structlog.stdlib.add_logger_name],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
         )
     )
     logging.captureWarnings(True)
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    logging.getLogger("booking-expiration").setLevel(level)
+    logging.getLogger(NAME).setLevel(level)
     # aiokafka repeats an unreachable broker several times a second; `broker_unavailable` says it once per attempt.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     # The exporters repeat an unreachable collector with every attempt; `collector_unavailable` says it once per outage.
@@ -57,6 +67,33 @@ def _readable_first(_logger: Any, _name: str, event: structlog.typing.EventDict)
     """When, how bad and what, at the start of every line."""
     first = ("timestamp", "level", "event")
     return {**{key: event[key] for key in first if key in event}, **event}
+
+
+_SHARED: Final[list[Any]] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.format_exc_info,
+    _traced,
+    _readable_first,
+]
+
+
+def each(log: structlog.stdlib.BoundLogger, event: str, rows: Iterable[Mapping[str, str]]) -> None:
+    """One line for each of `rows`, as `log.info(event, **row)` would make it, in one go: a tenth of the time for 200 of them."""
+    root = logging.getLogger()
+    if sys.stdout.isatty() or not any(isinstance(handler.formatter, _Formatter) for handler in root.handlers):
+        for row in rows:
+            log.info(event, **row)
+    elif (logger := logging.getLogger(NAME)).isEnabledFor(logging.INFO):
+        start: structlog.typing.EventDict = {"event": event}
+        for processor in _SHARED:
+            start = processor(log, "info", start)
+        head = json.dumps(start, default=str)[:-1]
+        quoted = json.encoder.encode_basestring_ascii
+        lines = [head + "".join([f', "{name}": {quoted(value)}' for name, value in row.items()]) + "}" for row in rows]
+        if lines:
+            logger.info(_Ready("\n".join(lines)))
 
 
 def _harmless(_logger: Any, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -4,7 +4,9 @@ Every series is there from the first scrape: counters and gauges begin at 0, and
 which OpenTelemetry would leave out, is shown with empty buckets (trap 18).
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
@@ -54,6 +56,29 @@ class Board:
         return lambda _: [Observation(value, dict(labels)) for labels, value in list(self._values[name].items())]
 
 
+class Later:
+    """A histogram whose values are put down when somebody looks, by a scrape or a push: a batch does not wait for 200 of them."""
+
+    MOST: Final = 10_000
+    """Values that may wait where nobody ever looks."""
+
+    def __init__(self, histogram: Histogram) -> None:
+        self._histogram = histogram
+        self._waiting: deque[float] = deque()
+
+    def record(self, values: Iterable[float]) -> None:
+        """Remember these."""
+        self._waiting.extend(values)
+        if len(self._waiting) > self.MOST:
+            self.put_down()
+
+    def put_down(self) -> None:
+        """Record what waits; two who look at the same time share it."""
+        with suppress(IndexError):
+            while True:
+                self._histogram.record(self._waiting.popleft())
+
+
 class Instruments:
     """Everything that is counted and measured; one instance on a meter that goes nowhere until `start`."""
 
@@ -67,8 +92,9 @@ class Instruments:
         self.published = self._counter("crm_outbox_published", "outbox records by what Kafka made of them", "result", RESULTS)
         self.cycle = self._histogram(f"{_JOB}cycle_duration", "a cycle from open to close", _CYCLE)
         self.batch = self._histogram(f"{_JOB}batch_duration", "a committed batch, lock to commit", _BATCH, "phase", PHASES)
-        self.deadline = self._histogram(f"{_JOB}deadline_to_expired", "from a booking's deadline to its expiry", _DEADLINE)
-        self.commit = self._histogram("crm_outbox_commit_to_published", "from a record's commit to Kafka's yes", _COMMIT)
+        deadline = self._histogram(f"{_JOB}deadline_to_expired", "from a booking's deadline to its expiry", _DEADLINE)
+        commit = self._histogram("crm_outbox_commit_to_published", "from a record's commit to Kafka's yes", _COMMIT)
+        self.deadline, self.commit = Later(deadline), Later(commit)
         self._database()
         self._surroundings()
 
@@ -89,7 +115,13 @@ class Instruments:
         self._gauge(f"{_JOB}build_info", "what runs here", "", "version", ("",))
         name = f"{_JOB}missed_ticks"
         text = "ticks of the schedule without a cycle: skipped, too late, or never fired"
-        self._meter.create_observable_counter(name, [self.board.shown(name)], description=text)
+        self._meter.create_observable_counter(name, [self.board.shown(name), self._looked_at], description=text)
+
+    def _looked_at(self, _: CallbackOptions) -> Iterable[Observation]:
+        """Somebody looks: observed instruments are asked before the histograms are."""
+        self.deadline.put_down()
+        self.commit.put_down()
+        return ()
 
     def _counter(self, name: str, text: str, label: str = "", values: Iterable[str] = ()) -> Any:
         counter = self._meter.create_counter(name, description=text)

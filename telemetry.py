@@ -3,7 +3,6 @@
 | moment | log event | level | fields |
 |---|---|---|---|
 | `cycle_started` | cycle started | info | as_of, reserve_backlog, booking_backlog |
-| `cycle_held` | cycle held | error | due, hold_above, allowed, advice |
 | `batch_selected` | batch selected | info | phase, count |
 | `booking_expired` | booking expired | info | booking_id, deal_id, phase, tenant_id |
 | `item_failed` | item failed | error | booking_id, phase, exception |
@@ -97,20 +96,18 @@ def cycle_started(as_of: datetime, reserve_backlog: int, booking_backlog: int) -
     _log.info("cycle started", as_of=as_of.isoformat(), reserve_backlog=reserve_backlog, booking_backlog=booking_backlog)
 
 
-def cycle_held(due: int, hold_above: int, allowed: int) -> None:
-    """More bookings are due at once than the safety catch allows: only `allowed` of them expire until somebody has looked."""
-    advice = "look at the deadlines, then booking-expiration release-hold; runbooks/booking-expiration.md, Held"
-    _log.error("cycle held", due=due, hold_above=hold_above, allowed=allowed, advice=advice)
-
-
 def batch_selected(phase: str, count: int) -> None:
     """A batch claimed `count` due bookings."""
     _log.info("batch selected", phase=phase, count=count)
 
 
-def booking_expired(booking_id: UUID, deal_id: UUID, phase: str, tenant_id: UUID) -> None:
-    """A booking's expiry is committed."""
-    _log.info("booking expired", booking_id=booking_id, deal_id=deal_id, phase=phase, tenant_id=tenant_id)
+def booking_expired(phase: str, bookings: Iterable[tuple[UUID, UUID, UUID]]) -> None:
+    """The expiry of these is committed, by booking, deal and tenant: a line each, all of a batch at once."""
+    of = str(phase)
+    rows = (
+        {"booking_id": str(its), "deal_id": str(deal), "phase": of, "tenant_id": str(tenant)} for its, deal, tenant in bookings
+    )
+    logs.each(_log, "booking expired", rows)
 
 
 def item_failed(booking_id: UUID, phase: str, reason: str) -> None:
@@ -125,8 +122,7 @@ def batch_committed(phase: str, expired: int, skipped_locked: int, poison: int, 
     instruments.items.add(expired, labels)
     instruments.skipped.add(skipped_locked)
     instruments.batch.record(seconds, labels)
-    for item in items:
-        instruments.deadline.record(item.delay)
+    instruments.deadline.record(item.delay for item in items)
     tracing.expired([item.booking_id for item in items], [item.tenant_id for item in items])
     _log.info("batch committed", phase=phase, expired=expired, skipped_locked=skipped_locked, poison=poison)
 
@@ -140,8 +136,7 @@ def records_published(count: int, delays: Iterable[float]) -> None:
     """Kafka acknowledged `count` outbox records and the outbox says so; `delays` since their commit in seconds."""
     instruments = metrics.now()
     instruments.published.add(count, {"result": "published"})
-    for delay in delays:
-        instruments.commit.record(delay)
+    instruments.commit.record(delays)
     _log.info("records published", count=count)
 
 

@@ -13,7 +13,7 @@ import telemetry
 from activities.errors import reported
 from activities.heartbeat import heartbeating
 from activities.messages import BatchOrder, BatchResult
-from db import bookings, controls, ledger
+from db import bookings, ledger
 from db.bookings import Envelope
 from db.errors import RowRefusedError, TooManyRefusalsError, translate
 from db.ledger import POISON_IDS_KEPT, BatchKey, Counts, Refusal
@@ -34,16 +34,12 @@ _LAST_ID: Final = UUID(int=2**128 - 1)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one batch is to do: its identity, the moment to compare with (UTC), its size in rows, and the records' envelope.
-
-    `spends_allowance`: a hold is on, and what expires was let through by an operator.
-    """
+    """What one batch is to do: its identity, the moment to compare with (UTC), its size in rows, and the records' envelope."""
 
     key: BatchKey
     as_of: datetime
     size: int
     envelope: Envelope
-    spends_allowance: bool = False
 
 
 @dataclass(slots=True)
@@ -88,8 +84,6 @@ async def _transaction(pool: Pool, plan: Plan, write: "Write") -> Batch:
             refusals=batch.refusals,
             window_end=window_end,
         )
-        if plan.spends_allowance:
-            await controls.spend(connection, len(batch.expired))
     return batch
 
 
@@ -176,8 +170,7 @@ class ExpireBatch:
         """Expire one batch exactly once, however often it is called for the same run, phase and number (D7)."""
         run_id = activity.info().workflow_run_id or ""
         key = BatchKey(run_id, order.phase, order.batch_no)
-        envelope = Envelope(run_id, self._topic, telemetry.traceparent())
-        plan = Plan(key, order.as_of, order.batch_size, envelope, order.spends_allowance)
+        plan = Plan(key, order.as_of, order.batch_size, Envelope(run_id, self._topic, telemetry.traceparent()))
         began = time.perf_counter()
         async with heartbeating():
             batch = await run_batch(self._pool, plan)
@@ -196,8 +189,7 @@ def _say(phase: Phase, batch: Batch, seconds: float) -> None:
     if batch.repeated:
         telemetry.batch_repeated(phase, batch.counts.expired)
         return
-    for booking in batch.expired:
-        telemetry.booking_expired(booking.id, booking.deal_id, phase, booking.tenant_id)
+    telemetry.booking_expired(phase, [(booking.id, booking.deal_id, booking.tenant_id) for booking in batch.expired])
     for refusal in batch.refusals:
         telemetry.item_failed(refusal.booking_id, phase, refusal.reason)
     counts = batch.counts

@@ -10,6 +10,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import exporting
 import metrics
@@ -81,6 +83,19 @@ def test_recording_adds_no_series(series: Series) -> None:
     telemetry.pool_used(1, 2, 4)
     assert series().keys() == before
     assert [name for name in before if "_total_total" in name or "_seconds_seconds" in name] == []
+
+
+def test_delays_are_there_for_everyone_who_looks() -> None:
+    """Issue 5, speed: delays wait until somebody looks; each reader sees all of them once, and not too many ever wait."""
+    readers = [InMemoryMetricReader(), InMemoryMetricReader()]
+    deadline = metrics.Instruments(MeterProvider(readers, shutdown_on_exit=False).get_meter("test")).deadline
+    deadline.record([1.0] * 3)
+    for reader in (*readers, readers[0]):
+        data: Any = reader.get_metrics_data()
+        found = {each.name: each.data for each in data.resource_metrics[0].scope_metrics[0].metrics}
+        assert found["crm_booking_expiration_deadline_to_expired"].data_points[0].count == 3
+    deadline.record([1.0] * (metrics.Later.MOST + 1))
+    assert len(deadline._waiting) == 0
 
 
 def test_o2_the_table_names_every_metric(series: Series) -> None:

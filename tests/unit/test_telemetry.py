@@ -17,6 +17,7 @@ from uuid import UUID
 import pytest
 import structlog
 
+import logs
 import telemetry
 
 ID = UUID("0190a0b0-0000-7000-8000-000000000001")
@@ -27,7 +28,7 @@ SAMPLES: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "cycle_started": ([datetime(2026, 3, 1, tzinfo=UTC), 1, 2], {}),
     "cycle_held": ([5001, 5000, 0], {}),
     "batch_selected": (["Reserve", 3], {}),
-    "booking_expired": ([ID, ID, "Reserve", ID], {}),
+    "booking_expired": (["Reserve", [(ID, ID, ID)]], {}),
     "item_failed": ([ID, "Reserve", NASTY], {}),
     "batch_committed": (["Reserve", 3, 1, 1], {"seconds": 0.1, "items": [telemetry.Item(ID, ID, 1.0)]}),
     "batch_repeated": (["Reserve", 3], {}),
@@ -135,6 +136,20 @@ def test_libraries_speak_in_the_same_shape(lines: Lines) -> None:
     failed, warned = lines()
     assert (failed["logger"], failed["level"], "RuntimeError" in failed["exception"]) == ("library", "error", True)
     assert (warned["logger"], warned["level"], "DeprecationWarning: old" in warned["event"]) == ("py.warnings", "warning", True)
+
+
+def test_o1_lines_of_a_batch_are_like_lines_made_one_by_one(lines: Lines) -> None:
+    """O1: made in one go they have the fields, run id and escaping of every other line; below the level there are none."""
+    log, rows = structlog.get_logger("booking-expiration"), [{"booking_id": NASTY, "phase": "Reserve"}, {"booking_id": "b"}]
+    with structlog.contextvars.bound_contextvars(run_id="run-1"):
+        for row in rows:
+            log.info("booking expired", **row)
+        logs.each(log, "booking expired", rows)
+    *one_by_one, first, last = [{name: value for name, value in line.items() if name != "timestamp"} for line in lines()]
+    telemetry.configure("WARNING")
+    logs.each(log, "booking expired", rows)
+    assert [first, last] == one_by_one
+    assert len(lines()) == 4
 
 
 async def test_o3_the_run_id_stays_with_its_task(lines: Lines) -> None:
