@@ -4,12 +4,17 @@
 import typer
 
 from contracts import commands as contract
-from operators import schedule
+from operators import explain, history, outbox, preview, schedule, status
 from process import leave
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="The booking-expiration job, for operators.")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(contract.app, name="contract")
+app.add_typer(outbox.app, name="outbox")
+app.command()(status.status)
+app.command()(preview.preview)
+app.command()(explain.explain)
+app.command()(history.history)
 
 
 @app.callback()

@@ -62,7 +62,8 @@ _ADVICE = {
     "3F000": "let an administrator run migrations/bootstrap.sql, then apply the migrations",
     "26000": "behind pgbouncer set BOOKING_EXPIRATION_DATABASE_STATEMENT_CACHE_SIZE=0",
     "42P05": "behind pgbouncer set BOOKING_EXPIRATION_DATABASE_STATEMENT_CACHE_SIZE=0",
-    "42501": "the role lacks a grant: connect as booking_expiration_worker; a grant that was revoked stands in migrations/",
+    "42501": "the role lacks a grant: connect as the program's own role, for a worker booking_expiration_worker; a grant "
+    "that was revoked stands in migrations/",
 }
 
 

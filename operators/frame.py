@@ -19,6 +19,7 @@ from activities.schedule_state import NoScheduleError
 from db.errors import DatabaseError
 from db.outbox import OutboxError
 from db.unit_of_work import Pool, open_pool
+from operators import refusals
 from process import CannotStartError
 from settings import OperatorSettings
 from workflows.schedule import ScheduleConflictError
@@ -71,7 +72,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     except (CannotStartError, CommandError, NoScheduleError, OutboxError) as error:
         fail(str(error))
     except DatabaseError as error:
-        fail(f"{error} (connect as booking_expiration_operator, by BOOKING_EXPIRATION_OPERATOR_DATABASE_URL)")
+        fail(refusals.said(error, settings()))
     except (RuntimeError, RPCError, ScheduleConflictError) as error:
         fail(f"Temporal at {configuration.temporal()['target_host']}: {error}")
 

@@ -1,0 +1,77 @@
+"""Reading from the database and from Temporal side by side: one of them being away does not hide what the other one knows."""
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from temporalio.api.workflowservice.v1 import DescribeScheduleResponse
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+import settings as configuration
+from activities import schedule_note, schedule_state
+from activities.schedule_note import Pause
+from db.errors import DatabaseError
+from operators import refusals
+from process import CannotStartError
+from settings import OperatorSettings
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The schedule that starts the cycles; moments in UTC. Without it, `exists` is False and the rest says nothing."""
+
+    exists: bool = False
+    paused: bool = False
+    note: str = ""
+    pause: Pause | None = None
+    used_up: bool = False
+    last_run: datetime | None = None
+    next_run: datetime | None = None
+
+    @property
+    def fires(self) -> bool:
+        """Whether a cycle will start by itself."""
+        return self.exists and not self.paused and not self.used_up
+
+
+async def schedule(client: Client, schedule_id: str) -> Schedule:
+    """The schedule as Temporal has it. Raises `RPCError`."""
+    described = await schedule_state.describe(client, schedule_id)
+    return Schedule() if described is None else _schedule(described)
+
+
+def _schedule(described: DescribeScheduleResponse) -> Schedule:
+    state, info = described.schedule.state, described.info
+    ran = [action.actual_time.ToDatetime(UTC) for action in info.recent_actions]
+    coming = [moment.ToDatetime(UTC) for moment in info.future_action_times]
+    return Schedule(
+        exists=True,
+        paused=state.paused,
+        note=state.notes,
+        pause=schedule_note.read(state.notes) if state.paused else None,
+        used_up=state.limited_actions and not state.remaining_actions,
+        last_run=max(ran, default=None),
+        next_run=min(coming, default=None),
+    )
+
+
+async def attempt(source: str, work: Awaitable[T], given: OperatorSettings, unreadable: dict[str, str]) -> T | None:
+    """What the source answers, or None and one line in `unreadable` that says why."""
+    try:
+        return await work
+    except DatabaseError as error:
+        unreadable[source] = refusals.said(error, given)
+    except CannotStartError as error:
+        unreadable[source] = str(error)
+    except (RuntimeError, RPCError) as error:
+        unreadable[source] = f"Temporal at {configuration.temporal()['target_host']}: {error}"
+    return None
+
+
+def lines(unreadable: Mapping[str, Any]) -> list[str]:
+    """For standard error: which source could not be read, and why."""
+    return [f"{source} could not be read: {why}" for source, why in sorted(unreadable.items())]
