@@ -3,6 +3,7 @@
 | moment | log event | level | fields |
 |---|---|---|---|
 | `cycle_started` | cycle started | info | as_of, reserve_backlog, booking_backlog |
+| `cycle_held` | cycle held | error | due, hold_above, allowed, advice |
 | `batch_selected` | batch selected | info | phase, count |
 | `booking_expired` | booking expired | info | booking_id, deal_id, phase, tenant_id |
 | `item_failed` | item failed | error | booking_id, phase, exception |
@@ -94,6 +95,12 @@ def bind_run(run_id: str) -> None:
 def cycle_started(as_of: datetime, reserve_backlog: int, booking_backlog: int) -> None:
     """A cycle read the clock; backlogs in bookings."""
     _log.info("cycle started", as_of=as_of.isoformat(), reserve_backlog=reserve_backlog, booking_backlog=booking_backlog)
+
+
+def cycle_held(due: int, hold_above: int, allowed: int) -> None:
+    """More bookings are due at once than the safety catch allows: only `allowed` of them expire until somebody has looked."""
+    advice = "look at the deadlines, then booking-expiration release-hold; runbooks/booking-expiration.md, Held"
+    _log.error("cycle held", due=due, hold_above=hold_above, allowed=allowed, advice=advice)
 
 
 def batch_selected(phase: str, count: int) -> None:

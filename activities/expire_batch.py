@@ -13,7 +13,7 @@ import telemetry
 from activities.errors import reported
 from activities.heartbeat import heartbeating
 from activities.messages import BatchOrder, BatchResult
-from db import bookings, ledger
+from db import bookings, controls, ledger
 from db.bookings import Envelope
 from db.errors import RowRefusedError, TooManyRefusalsError, translate
 from db.ledger import POISON_IDS_KEPT, BatchKey, Counts, Refusal
@@ -34,12 +34,16 @@ _LAST_ID: Final = UUID(int=2**128 - 1)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one batch is to do: its identity, the moment to compare with (UTC), its size in rows, and the records' envelope."""
+    """What one batch is to do: its identity, the moment to compare with (UTC), its size in rows, and the records' envelope.
+
+    `spends_allowance`: a hold is on, and what expires was let through by an operator.
+    """
 
     key: BatchKey
     as_of: datetime
     size: int
     envelope: Envelope
+    spends_allowance: bool = False
 
 
 @dataclass(slots=True)
@@ -84,6 +88,8 @@ async def _transaction(pool: Pool, plan: Plan, write: "Write") -> Batch:
             refusals=batch.refusals,
             window_end=window_end,
         )
+        if plan.spends_allowance:
+            await controls.spend(connection, len(batch.expired))
     return batch
 
 
@@ -170,7 +176,8 @@ class ExpireBatch:
         """Expire one batch exactly once, however often it is called for the same run, phase and number (D7)."""
         run_id = activity.info().workflow_run_id or ""
         key = BatchKey(run_id, order.phase, order.batch_no)
-        plan = Plan(key, order.as_of, order.batch_size, Envelope(run_id, self._topic, telemetry.traceparent()))
+        envelope = Envelope(run_id, self._topic, telemetry.traceparent())
+        plan = Plan(key, order.as_of, order.batch_size, envelope, order.spends_allowance)
         began = time.perf_counter()
         async with heartbeating():
             batch = await run_batch(self._pool, plan)
