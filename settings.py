@@ -212,7 +212,8 @@ def load_model(model: type[Model]) -> Model:
 def temporal() -> dict[str, Any]:
     """Arguments for `Client.connect` from the profile file and the `TEMPORAL_*` variables (D21)."""
     try:
-        return {"target_host": "localhost:7233", **ClientConfig.load_client_connect_config()}
+        found: dict[str, Any] = {"target_host": "localhost:7233", **ClientConfig.load_client_connect_config()}
+        return {**found, "target_host": _hosts(found["target_host"])}
     except (RuntimeError, ValueError, OSError) as error:
         # A parse error quotes the offending line of the profile file, which may be the API key's.
         what = "; ".join(line for line in str(error).splitlines() if not re.match(r"\s*\d*\s*\|", line))

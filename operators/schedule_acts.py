@@ -54,7 +54,7 @@ async def pause(given: OperatorSettings, reason: str, limit: timedelta | None, *
         )
     async with frame.database(given) as pool:
         async with UnitOfWork(pool) as connection:
-            now = await server.clock(connection)
+            now = (await server.clock(connection)).replace(microsecond=0)  # as the note has it
         mark = secrets.token_hex(6) if limit else None
         wanted = Pause(frame.actor(), now, reason, now + limit if limit else None, mark)
         note = schedule_note.paused(wanted)
