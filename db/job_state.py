@@ -57,3 +57,9 @@ _FINISHED: Final = """
 async def finished(connection: Connection, run_id: str, outcome: str, counts: dict[str, Any]) -> None:
     """Leave the outcome and the counts of a cycle, where any instance can read them."""
     await connection.execute(_FINISHED, JOB, run_id, outcome, json.dumps(counts))
+
+
+async def outcome(connection: Connection) -> str | None:
+    """How the last finished cycle ended (D24), or None before the first."""
+    last: str | None = await connection.fetchval("SELECT outcome FROM crm.job_state WHERE job = $1", JOB)
+    return last

@@ -4,6 +4,7 @@ import asyncio
 import getpass
 import json
 import socket
+import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final, NoReturn, TypeVar
@@ -30,7 +31,8 @@ Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; it is kept wit
 APPLICATION: Final = "booking-expiration command"
 """How the command's connections are called in pg_stat_activity."""
 
-console: Final = Console()
+console: Final = Console(width=None if sys.stdout.isatty() else 160)
+"""What is piped or kept in a file is not squeezed into 80 columns."""
 
 
 class CommandError(Exception):
