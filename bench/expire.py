@@ -27,7 +27,7 @@ WARM_UP: Final = 10
 LIMIT: Final = 0.7
 TOPIC: Final = "pin.crm.booking-expired.v1"
 
-_SEED: Final = """
+SEED: Final = """
     INSERT INTO crm.bookings (id, tenant_id, deal_id, property_object_id, status, reserve_expires_at)
     SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'Reserved',
            clock_timestamp() - make_interval(secs => 3600 + random() * 86400) FROM generate_series(1, $1)"""
@@ -68,7 +68,7 @@ async def run() -> dict[str, Any]:
     telemetry.configure("ERROR")
     async with fresh_database() as (worker_url, admin_url):
         admin = await asyncpg.connect(admin_url)
-        await admin.execute(_SEED, 2 * BATCH * (ROUNDS + WARM_UP))
+        await admin.execute(SEED, 2 * BATCH * (ROUNDS + WARM_UP))
         await admin.execute("VACUUM ANALYZE crm.bookings")
         as_of = await admin.fetchval("SELECT clock_timestamp()")
         pool = await open_pool(worker_url, size=1)

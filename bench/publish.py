@@ -50,7 +50,7 @@ async def run() -> dict[str, Any]:
     """Median records a second on either side, and their ratio."""
     telemetry.configure("ERROR")
     options = KafkaOptions(bootstrap_servers=os.environ[addresses.KAFKA])
-    async with fresh_database() as (worker_url, admin_url), _fresh_topic(options) as topic:
+    async with fresh_database() as (worker_url, admin_url), fresh_topic(options) as topic:
         admin, pool = await asyncpg.connect(admin_url), await open_pool(worker_url)
         producer, publisher = await kafka_producer.make(options.arguments(), MAX_RECORD_BYTES), Publisher(options)
         raw, real = [], []
@@ -107,7 +107,8 @@ async def _drain(pool: Pool, publisher: Publisher) -> float:
 
 
 @asynccontextmanager
-async def _fresh_topic(options: KafkaOptions) -> AsyncIterator[str]:
+async def fresh_topic(options: KafkaOptions) -> AsyncIterator[str]:
+    """A topic of the benchmark's own, which is deleted afterwards."""
     topic, admin = f"bench.{secrets.token_hex(4)}", AIOKafkaAdminClient(bootstrap_servers=options.bootstrap_servers)
     await admin.start()
     try:
