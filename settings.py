@@ -136,6 +136,7 @@ class OperatorSettings(ScheduleSettings):
         ],
         description="the operators' role; for the command line only",
     )
+    actor: str | None = Field(None, pattern=r"^[\w@.+ -]{1,100}$", examples=["anna"], description="who acts; the login name else")
 
 
 class Settings(KafkaSettings, ScheduleSettings):

@@ -40,7 +40,9 @@ class CommandError(Exception):
 
 
 def actor() -> str:
-    """Who types: the login name at this machine, as it stands in `operator_actions`."""
+    """Who types, as it stands in `operator_actions`: BOOKING_EXPIRATION_ACTOR, or the login name at this machine."""
+    if given := settings().actor:
+        return given
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (KeyError, OSError):  # a user id without a name, as in a container
