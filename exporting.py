@@ -38,7 +38,7 @@ import telemetry
 from settings import Push
 from tracing import Correlation
 
-VERSION: Final = "0.1.0"
+VERSION: Final = "0.2.0"
 """Here, because the container's image has the files and no installed package to ask; a test compares it with pyproject.toml."""
 
 FLUSH_LIMIT: Final = 2.0
