@@ -4,7 +4,7 @@
 import typer
 
 from contracts import commands as contract
-from operators import cycle, drain, explain, history, outbox, phase, preview, replay, schedule, status
+from operators import cycle, doctor, drain, explain, history, outbox, phase, preview, replay, schedule, status
 from process import leave
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="The booking-expiration job, for operators.")
@@ -15,6 +15,7 @@ app.add_typer(phase.app, name="phase")
 app.add_typer(contract.app, name="contract")
 app.add_typer(outbox.app, name="outbox")
 app.command()(status.status)
+app.command()(doctor.doctor)
 app.command()(preview.preview)
 app.command()(explain.explain)
 app.command()(history.history)

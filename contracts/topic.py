@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -40,19 +41,44 @@ async def create(arguments: dict[str, Any], name: str, replicas: int = REPLICAS)
     return "created"
 
 
-async def differences(arguments: dict[str, Any], name: str) -> list[str]:
-    """How the real topic differs from this file, one sentence each. Raises `KafkaError`, `OSError`."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The topic as it is; `replicas` and `in_sync` of the partition that has the fewest."""
+
+    partitions: int
+    replicas: int
+    in_sync: int
+    configuration: dict[str, str]
+
+
+async def read(arguments: dict[str, Any], name: str) -> Found | str:
+    """The topic, or why it cannot be seen. Raises `TopicError`, `OSError` where no broker answers."""
     async with _admin(arguments) as admin:
         [topic] = await admin.describe_topics([name])
         if topic["error_code"]:
-            return [f"there is no topic {name}, or it may not be seen ({for_code(topic['error_code']).__name__}): create it"]
+            return f"there is no topic {name}, or it may not be seen ({for_code(topic['error_code']).__name__})"
         [answer] = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
-    partitions, real = topic["partitions"], {entry[0]: entry[1] for entry in answer.resources[0][4]}
-    replicas = min(len(partition["replicas"]) for partition in partitions)
-    found = [] if len(partitions) == PARTITIONS else [f"partitions: {len(partitions)}, not {PARTITIONS}"]
-    found += [] if replicas >= REPLICAS else [f"replicas: {replicas}, not {REPLICAS}"]
-    wrong = {key: real.get(key) for key, value in CONFIGURATION.items() if real.get(key) != value}
-    return [*found, *(f"{key}: {value}, not {CONFIGURATION[key]}" for key, value in wrong.items())]
+    partitions = topic["partitions"]
+    return Found(
+        partitions=len(partitions),
+        replicas=min(len(partition["replicas"]) for partition in partitions),
+        in_sync=min(len(partition["isr"]) for partition in partitions),
+        configuration={entry[0]: entry[1] for entry in answer.resources[0][4]},
+    )
+
+
+async def differences(arguments: dict[str, Any], name: str) -> list[str]:
+    """How the real topic differs from this file, one sentence each. Raises `TopicError`, `OSError`."""
+    found = await read(arguments, name)
+    return [f"{found}: create it"] if isinstance(found, str) else compared(found)
+
+
+def compared(found: Found) -> list[str]:
+    """The same for a topic that was read: each figure that differs, with both values."""
+    wrong = [] if found.partitions == PARTITIONS else [f"partitions: {found.partitions}, not {PARTITIONS}"]
+    wrong += [] if found.replicas >= REPLICAS else [f"replicas: {found.replicas}, not {REPLICAS}"]
+    real = {key: found.configuration.get(key) for key in CONFIGURATION}
+    return [*wrong, *(f"{key}: {value}, not {CONFIGURATION[key]}" for key, value in real.items() if value != CONFIGURATION[key])]
 
 
 @asynccontextmanager

@@ -16,10 +16,15 @@ def known(folder: Path = FOLDER) -> list[str]:
     return sorted(path.name.split("_")[0] for path in folder.glob("[0-9]*.sql"))
 
 
+async def applied(connection: Connection) -> list[str]:
+    """The versions that the database has. Raises `asyncpg.PostgresError` where it has none of ours, or hides them."""
+    return [row["version"] for row in await connection.fetch("SELECT version FROM crm.schema_migrations ORDER BY version")]
+
+
 async def missing(connection: Connection, wanted: Iterable[str]) -> list[str]:
     """Which of these versions the database lacks. A database that is ahead is fine: migrations are additive."""
     try:
-        rows = await connection.fetch("SELECT version FROM crm.schema_migrations")
+        there = await applied(connection)
     except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError, asyncpg.InsufficientPrivilegeError):
         return list(wanted)  # not even the first one: it grants the reading
-    return sorted(set(wanted) - {row["version"] for row in rows})
+    return sorted(set(wanted) - set(there))

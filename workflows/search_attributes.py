@@ -1,6 +1,6 @@
 """What a cycle can be found by in the Web UI (D28)."""
 
-from typing import Final
+from typing import Any, Final
 
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
@@ -20,7 +20,13 @@ async def registered(client: Client) -> list[str]:
     Setting one that it lacks would stall the run until its execution time-out, so the workflow asks first.
     """
     try:
-        answer = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
+        lacking = await missing(client)
     except RPCError:
         return []
-    return [key.name for key in ALL if answer.custom_attributes.get(key.name) == int(key.indexed_value_type)]
+    return [key.name for key in ALL if key not in lacking]
+
+
+async def missing(client: Client) -> list[SearchAttributeKey[Any]]:
+    """Those of ours that the namespace lacks, or has with another type. Raises `RPCError`."""
+    answer = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
+    return [key for key in ALL if answer.custom_attributes.get(key.name) != int(key.indexed_value_type)]
