@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -83,19 +84,28 @@ class PollLoops:
     """
 
     KNOWN: Final = frozenset({"_WorkflowWorker.run", "_ActivityWorker.run"})
-    """By the SDK's own names; only a loop that was seen can be missed, so that a new name never makes a good worker look dead."""
+    """By the SDK's own names; a test compares them with the installed SDK's."""
+
+    START: Final = 30.0
+    """Seconds after which a loop that nobody has seen counts as gone: it ended before the first look, or has another name."""
 
     def __init__(self, stop: asyncio.Event) -> None:
         """After `stop` the loops end because they shall."""
         self._stop = stop
         self._seen: set[str] = set()
+        self._late = time.monotonic() + self.START
 
     async def check(self) -> str | None:
         """None while all is well, else which loop is gone."""
         running = {getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()}
         self._seen |= running & self.KNOWN
-        gone = ", ".join(sorted(self._seen - running))
-        return f"{gone} has ended: no more work is taken" if gone and not self._stop.is_set() else None
+        if self._stop.is_set():
+            return None
+        if ended := ", ".join(sorted(self._seen - running)):
+            return f"{ended} has ended: no more work is taken"
+        if (never := ", ".join(sorted(self.KNOWN - self._seen))) and time.monotonic() > self._late:
+            return f"{never} was never seen: no work is taken, or this version of the Temporal SDK has other names for its loops"
+        return None
 
 
 @dataclass(frozen=True, slots=True)

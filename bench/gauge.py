@@ -1,7 +1,7 @@
 """What one reading of the gauges costs with ten million bookings, and how PostgreSQL answers it (O2).
 
-`python -m bench.gauge` under `python -m devstack exec --durable --`: minutes, and 5 GB of disk. Ten million bookings, 10,000 of them
-active and 200 due, and a million outbox records, 200 of them waiting; then 30 readings as a worker makes them.
+`python -m bench.gauge` under `python -m devstack exec --durable --`: minutes, 5 GB of disk. Ten million bookings, 10,000 of
+them active and 200 due, and a million outbox records, 200 of them waiting; then 30 readings as a worker makes them.
 """
 
 import asyncio

@@ -4,13 +4,16 @@ import asyncio
 import signal
 import sys
 
+import pytest
+
+from process import PollLoops
 from tests.acceptance.process import ROOT, WorkerProcess, World, soon
 
 
-async def _lamed(world: World) -> WorkerProcess:
+async def _lamed(world: World, loop: str) -> WorkerProcess:
     out, err = world.folder / "lamed.out", world.folder / "lamed.err"
     with out.open("wb") as stdout, err.open("wb") as stderr:
-        command = (sys.executable, "-m", "tests.acceptance.lamed")
+        command = (sys.executable, "-m", "tests.acceptance.lamed", loop)
         process = await asyncio.create_subprocess_exec(
             *command, cwd=ROOT, env=world.environment({}), stdout=stdout, stderr=stderr
         )
@@ -19,9 +22,10 @@ async def _lamed(world: World) -> WorkerProcess:
     return world.workers[-1]
 
 
-async def test_a_dead_poll_loop_is_noticed_while_the_process_lives(world: World) -> None:
+@pytest.mark.parametrize("loop", sorted(PollLoops.KNOWN))
+async def test_a_dead_poll_loop_is_noticed_while_the_process_lives(world: World, loop: str) -> None:
     """Issue 5 section 5 (temporal#2582): the loop is killed, the process goes on, every server is well, and liveness says no."""
-    worker = await _lamed(world)
+    worker = await _lamed(world, loop)
     await world.result()
     assert await worker.get("/livez") == (200, {"status": "alive"})
     worker.process.send_signal(signal.SIGUSR1)
@@ -30,7 +34,7 @@ async def test_a_dead_poll_loop_is_noticed_while_the_process_lives(world: World)
         return (await worker.get("/livez"))[0] == 503
 
     await soon(noticed, "a liveness probe that fails", seconds=5)
-    assert (await worker.get("/livez"))[1]["reason"] == "_WorkflowWorker.run has ended: no more work is taken"
+    assert (await worker.get("/livez"))[1]["reason"] == f"{loop} has ended: no more work is taken"
     assert (await worker.get("/readyz"))[1]["checks"] == {"database": "ok", "temporal": "ok", "kafka": "ok"}
     assert worker.process.returncode is None
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.worker._activity import _ActivityWorker
+from temporalio.worker._workflow import _WorkflowWorker
 
 import process
-from process import EXIT_HUNG, CannotStartError, Patience, StoppedEarlyError
+from process import EXIT_HUNG, CannotStartError, Patience, PollLoops, StoppedEarlyError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPT = """
@@ -122,6 +124,21 @@ async def test_a_stop_ends_the_waiting(server: _Server) -> None:
     asyncio.get_running_loop().call_later(0.05, stop.set)
     with pytest.raises(StoppedEarlyError):
         await _until(server, 30, stop)
+
+
+def test_the_sdk_has_the_loops_that_liveness_looks_for() -> None:
+    """Issue 5 section 5: an SDK that renames its poll loops fails here, not silently in production."""
+    assert {_WorkflowWorker.run.__qualname__, _ActivityWorker.run.__qualname__} == PollLoops.KNOWN
+
+
+async def test_a_loop_that_nobody_ever_saw_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 5 section 5: a loop that ended before the first look, or has another name, is not alive after a while."""
+    assert await PollLoops(asyncio.Event()).check() is None
+    monkeypatch.setattr(PollLoops, "START", -1.0)
+    stop = asyncio.Event()
+    assert "_ActivityWorker.run, _WorkflowWorker.run was never seen" in str(await (loops := PollLoops(stop)).check())
+    stop.set()
+    assert await loops.check() is None
 
 
 def test_leaving_skips_the_tear_down_but_not_the_output() -> None:
