@@ -69,9 +69,8 @@ class BookingExpirationDrain:
     )
     def stop(self, request: StopRequest) -> None:
         """End the drain early and whole."""
-        if self._stop is None:
-            self._stop = request
-            self._steps.act("stop_drain", actor=request.actor, reason=request.reason, recorded=request.recorded)
+        self._steps.act("stop_drain", actor=request.actor, reason=request.reason, recorded=request.recorded)
+        self._stop = self._stop or request
 
     @workflow.query(name="progress", description="Limits, what the drain has done so far, rate and time left, in numbers.")
     def progress(self) -> DrainProgress:

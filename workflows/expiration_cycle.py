@@ -43,6 +43,7 @@ class BookingExpirationCycle:
         self._expired = {Phase.RESERVE: BatchResult(), Phase.BOOKING: BatchResult()}
         self._published = PublishResult()
         self._stop: StopRequest | None = None
+        self._closing = False
         self._step = ("starting", "read the clock and the backlog")
 
     @workflow.run
@@ -55,13 +56,14 @@ class BookingExpirationCycle:
         if self._stop is None or self._expired_count():
             self._at("publishing", "close the cycle")
             self._published = await self._steps.publish()
-        self._steps.acts_with_cancel("cancel_cycle")
-        if self._steps.acts and workflow.patched(RECORD_ACTS):
-            await self._steps.record_acts()
         result = self._result(workflow.now() - started)
+        self._closing = True
         self._at("closing", "nothing: the next tick starts a new cycle")
         closing = ClosingCycle(result=result, failures=self._steps.failures)
         await self._steps.run("close_cycle", closing, None, CLOSE_LIMIT, "Leave outcome and counts")
+        self._steps.acts_with_cancel("cancel_cycle")
+        if self._steps.acts and workflow.patched(RECORD_ACTS):
+            await self._steps.record_acts()
         result = result.model_copy(update={"outcome": self._outcome()})  # closing may have failed, or been cancelled, itself
         registered = self._opened.search_attributes if self._opened else []
         expired, poison, parked = self._expired_count(), result.poison_count, result.parked_count
@@ -74,10 +76,10 @@ class BookingExpirationCycle:
         description='The batch in hand commits, nothing new starts, what was committed is published. {"reason": …, "actor": …}',
     )
     def stop_after_current_batch(self, request: StopRequest) -> None:
-        """End the cycle early and whole; before the first batch it stops at once."""
-        if self._stop is None:
+        """End the cycle early and whole; before the first batch it stops at once, and while it closes nothing is left to stop."""
+        self._steps.act("stop_cycle", actor=request.actor, reason=request.reason, recorded=request.recorded)
+        if self._stop is None and not self._closing:
             self._stop = request
-            self._steps.act("stop_cycle", actor=request.actor, reason=request.reason, recorded=request.recorded)
             self._at(*self._step)
 
     @workflow.query(name="progress", description="What the cycle is doing and what it has done so far, in numbers.")

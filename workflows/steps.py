@@ -94,8 +94,8 @@ class Steps:
             self.act(action, actor="", reason=reason)
 
     async def record_acts(self) -> None:
-        """Write down what operators did since the last time."""
-        if len(self.acts) > self._recorded:
+        """Write down what operators did since the last time, and what they do meanwhile."""
+        while len(self.acts) > self._recorded:
             self._recorded = len(self.acts)
             await self.run("record_acts", ActsToRecord(acts=self.acts), None, CLOSE_LIMIT, "Write down what operators did")
 

@@ -103,7 +103,7 @@ async def test_l5_cancel_stops_after_the_batch_in_hand(client: Client) -> None:
     steps.behave["Reserve"] = hang_until_cancelled
     status = await _cancel_during(client, steps, "Reserve")
     assert status is WorkflowExecutionStatus.CANCELED
-    assert steps.calls == ["open_cycle", "Reserve", "publish_outbox", "record_acts", "close_cycle"]
+    assert steps.calls == ["open_cycle", "Reserve", "publish_outbox", "close_cycle", "record_acts"]
     assert steps.orders[2].time_budget == 1.0
     assert steps.closing.result.outcome is Outcome.CANCELED
 

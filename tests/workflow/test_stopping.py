@@ -43,7 +43,7 @@ async def test_stop_lets_the_batch_in_hand_commit_and_publishes_it(client: Clien
     """Issue 4 §2: nothing new starts, what was committed is published, outcome `stopped` with the reason in the result."""
     steps = Steps()
     result = await _stopped_during(client, steps, "Reserve")
-    assert steps.calls == ["open_cycle", "Reserve", "publish_outbox", "record_acts", "close_cycle"]
+    assert steps.calls == ["open_cycle", "Reserve", "publish_outbox", "close_cycle", "record_acts"]
     assert (result.outcome, result.reason, result.reserve_expired_count) == (
         Outcome.STOPPED, "stopped by anna: wrong deadlines", 4,
     )  # fmt: skip
@@ -54,8 +54,16 @@ async def test_stop_before_the_first_batch_stops_at_once(client: Client) -> None
     """Issue 4 §2: no batch, nothing to publish; the cycle is closed as stopped."""
     steps = Steps()
     result = await _stopped_during(client, steps, "open_cycle")
-    assert steps.calls == ["open_cycle", "record_acts", "close_cycle"]
+    assert steps.calls == ["open_cycle", "close_cycle", "record_acts"]
     assert (result.outcome, steps.closing.result.outcome) == (Outcome.STOPPED, Outcome.STOPPED)
+
+
+async def test_a_stop_that_comes_too_late_changes_nothing(client: Client) -> None:
+    """Issue 4 §2: while the cycle closes nothing is left to stop: `completed` everywhere; the act is kept."""
+    steps = Steps()
+    result = await _stopped_during(client, steps, "close_cycle")
+    assert (result.outcome, steps.closing.result.outcome, result.reason) == (Outcome.COMPLETED, Outcome.COMPLETED, "")
+    assert steps.acts == ["stop_cycle"]
 
 
 async def test_an_act_that_the_command_line_wrote_down_is_not_written_again(client: Client) -> None:
