@@ -4,10 +4,11 @@ import dataclasses
 import importlib
 import inspect
 import pkgutil
+import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic import BaseModel
 from temporalio import workflow
@@ -24,6 +25,9 @@ from operators.replaying.kinds import NEEDED
 from operators.replaying.steps import Activation, recorded, repeated
 from workflows.sandbox import guarded_runner
 
+_DEFINITION: Final = "__temporal_workflow_definition"
+"""Where the SDK keeps what `workflow.defn` was told."""
+_MESSAGE: Final = re.compile(r'message: "((?:[^"\\]|\\.)*)"')
 _QUIET: Final = TelemetryConfig(logging=None)
 """The SDK's core would write its own words about a failing replay to standard output (trap 19)."""
 
@@ -49,16 +53,32 @@ def ours() -> list[type]:
 
 def type_of(workflow_class: type) -> str:
     """The name that the server knows a workflow by."""
-    return workflow._Definition.must_from_class(workflow_class).name or ""  # noqa: SLF001 # no public question
+    return _definition(workflow_class).name or ""
+
+
+def _definition(workflow_class: type) -> Any:
+    return workflow._Definition.must_from_class(workflow_class)  # noqa: SLF001 # no public question
+
+
+def _strict(definition: Any) -> type:
+    """The workflow as the Replayer may see it: with no errors that fail a run.
+
+    Where they fail it (trap 3), the SDK's core fails it for nondeterminism too, and then the Replayer never ends (1.35). Only the
+    core looks here: the code itself runs with its own definition.
+    """
+    seen: Any = type(definition.cls.__name__, (definition.cls,), {})
+    setattr(seen, _DEFINITION, dataclasses.replace(definition, cls=seen, failure_exception_types=[]))
+    return cast("type", seen)
 
 
 async def replay(
     histories: AsyncIterator[WorkflowHistory], *, workflow_classes: Sequence[type] = (), namespace: str = "default"
 ) -> AsyncIterator[Replayed]:
     """Each history against these workflows (without any: against all of ours)."""
-    recorder = _Recorder(guarded_runner())
+    definitions = [_definition(each) for each in workflow_classes or ours()]
+    recorder = _Recorder(guarded_runner(), definitions)
     replayer = Replayer(
-        workflows=workflow_classes or ours(),
+        workflows=[_strict(definition) for definition in definitions],
         workflow_runner=recorder,
         namespace=namespace,
         data_converter=DataConverter(payload_converter_class=_Marking),
@@ -75,7 +95,8 @@ def _judged(history: WorkflowHistory, activations: Sequence[Activation], failure
         return Replayed(history, differences(old, new), None)
     reached = max((activation.task for activation in activations), default=0)  # what comes later was never asked for
     found = differences([step for step in old if step.task <= reached], new)
-    stopped = str(failure).partition("\n")[0]
+    said = _MESSAGE.search(str(failure))
+    stopped = said[1] if said else str(failure).partition("\n")[0]
     return Replayed(history, [*found, f"the replay stops: {stopped}"], stopped)
 
 
@@ -94,8 +115,9 @@ class _Marking(PydanticPayloadConverter):
 class _Recorder(WorkflowRunner):
     """Runs workflows as another runner does, and keeps what they decide."""
 
-    def __init__(self, runner: WorkflowRunner) -> None:
+    def __init__(self, runner: WorkflowRunner, definitions: Sequence[Any]) -> None:
         self._runner = runner
+        self._definitions = {definition.name: definition for definition in definitions}
         self._task_queues: dict[str, str] = {}
         self.runs: dict[str, list[Activation]] = defaultdict(list)
 
@@ -108,13 +130,13 @@ class _Recorder(WorkflowRunner):
 
     def prepare_workflow(self, defn: Any) -> None:
         """As the other runner."""
-        self._runner.prepare_workflow(defn)
+        self._runner.prepare_workflow(self._definitions[defn.name])
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """As the other runner, in the task queue of the history."""
-        info = dataclasses.replace(det.info, task_queue=self._task_queues.get(det.info.run_id, det.info.task_queue))
-        made = self._runner.create_instance(dataclasses.replace(det, info=info))
-        return _Instance(made, self.runs[det.info.run_id])
+        info = dataclasses.replace(det.info, task_queue=self._task_queues[det.info.run_id])
+        details = dataclasses.replace(det, info=info, defn=self._definitions[det.defn.name])
+        return _Instance(self._runner.create_instance(details), self.runs[info.run_id])
 
     def set_worker_level_failure_exception_types(self, types: Sequence[type[BaseException]]) -> None:
         """As the other runner."""
