@@ -95,6 +95,7 @@ class Places:
         self.kafka = loaded(lambda: configuration.load_model(KafkaSettings))
         self.schedule = loaded(lambda: configuration.load_model(ScheduleSettings))
         self.temporal = loaded(configuration.temporal)
+        self.push = loaded(configuration.opentelemetry)
         operator, worker, kafka, temporal = self.operator.value, self.worker.value, self.kafka.value, self.temporal.value
         self.database = Place("the database", _pool(operator.operator_database_url) if operator else None)
         self.workers_database = Place("the worker's database", _pool(worker.database_url) if worker else None)

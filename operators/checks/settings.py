@@ -19,6 +19,8 @@ async def operators(places: Places) -> Finding:
 
 async def workers(places: Places) -> Finding:
     """The worker's, as far as they are given here: elsewhere it has them, and here there may be none."""
+    if places.push.mistakes:
+        return _judged("worker's settings", places.push, "")
     if places.worker.unset:
         unset = ", ".join(line.partition(":")[0] for line in places.worker.mistakes)
         todo = "to have them checked too, ask with the worker's variables"

@@ -247,6 +247,7 @@ async def test_wrong_and_missing_settings(ask: Ask) -> None:
     assert found["Temporal's settings"].what.startswith("TEMPORAL_*: a host must be written host:port")
     assert found["grants"].what == "not looked at: how to reach the database is not set here"
     assert found["Kafka"].state is State.OK
+    assert "OTEL_METRICS_EXPORTER" in (await ask(OTEL_METRICS_EXPORTER="console"))["worker's settings"].what
     unset = await ask(DATABASE_URL="", KAFKA_BOOTSTRAP_SERVERS="")
     assert unset["worker's settings"].what == "not given here: DATABASE_URL, KAFKA_BOOTSTRAP_SERVERS"
     assert _bad(unset) == {"workers"}
