@@ -21,17 +21,15 @@ async def serve(
     host: str,
     port: int,
     *,
-    required: Mapping[str, Check],
-    optional: Mapping[str, Check],
+    ready: Mapping[str, Check],
     variable: str = "BOOKING_EXPIRATION_HTTP_PORT",
     metrics: Callable[[], Awaitable[bytes]] | None = None,
     alive: Check | None = None,
 ) -> tuple[web.AppRunner, str]:
     """Serve the paths, `/metrics` if there are any; returns the runner, whose `cleanup()` ends it, and the address it took.
 
-    `/readyz` answers 503 when a required check fails. An optional one only makes it `degraded`: with Kafka down expiry goes
-    on (D13), and a roll-out must not wait for it. `alive` looks at this process alone: no restart heals a server. Raises
-    `OSError` when the port is taken; `variable` names another one.
+    `/readyz` answers 503 and says why when a check of `ready` fails (docs/decisions/0003). `alive` looks at this process
+    alone: no restart heals a server. Raises `OSError` when the port is taken; `variable` names another one.
     """
 
     async def livez(_request: web.Request) -> web.Response:
@@ -40,12 +38,9 @@ async def serve(
         return web.json_response({"status": "alive"})
 
     async def readyz(_request: web.Request) -> web.Response:
-        names = [*required, *optional]
-        answers = await asyncio.gather(*(_ask(check) for check in (*required.values(), *optional.values())))
-        checks = dict(zip(names, answers, strict=True))
-        failed = {name for name, answer in checks.items() if answer != "ok"}
-        status = "unready" if failed & required.keys() else "degraded" if failed else "ready"
-        return web.json_response({"status": status, "checks": checks}, status=503 if status == "unready" else 200)
+        checks = dict(zip(ready, await asyncio.gather(*(_ask(check) for check in ready.values())), strict=True))
+        well = set(checks.values()) <= {"ok"}
+        return web.json_response({"status": "ready" if well else "unready", "checks": checks}, status=200 if well else 503)
 
     app = web.Application()
     app.add_routes([web.get("/livez", livez), web.get("/readyz", readyz)])

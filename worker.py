@@ -54,11 +54,11 @@ async def run(settings: Settings) -> None:
         worker = await _worker(settings, client, pool, publisher)
         gauges = Gauges(pool, client, settings.schedule_id, settings.gauges_interval)
         await gauges.read()
+        pinged = partial(connections.ping, pool)
         web, web_address = await health.serve(
             settings.http_host,
             settings.http_port,
-            required={"database": partial(connections.ping, pool), "temporal": partial(connections.ask, client)},
-            optional={"kafka": publisher.check},
+            ready={"database": pinged, "temporal": partial(connections.ask, client), "kafka": publisher.check},
             metrics=partial(gauges.scraped, exporting.exposition),
             alive=PollLoops(stop).check,
         )

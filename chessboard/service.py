@@ -43,8 +43,7 @@ async def run(settings: Settings) -> None:
         web, address = await health.serve(
             settings.http_host,
             settings.http_port,
-            required={"database": partial(_ping, pool), "kafka": consumer.check},
-            optional={},
+            ready={"database": partial(_ping, pool), "kafka": consumer.check},
             variable="CHESSBOARD_HTTP_PORT",
             metrics=exporting.exposition,
         )

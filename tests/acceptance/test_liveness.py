@@ -45,4 +45,4 @@ async def test_liveness_asks_no_server(world: World) -> None:
     await world.result()
     async with asyncio.timeout(1):
         assert await worker.get("/livez") == (200, {"status": "alive"})
-    assert (await worker.get("/readyz"))[1]["status"] == "degraded"
+    assert (await worker.get("/readyz"))[1]["status"] == "unready"

@@ -59,7 +59,7 @@ async def test_kafka_down_does_not_keep_bookings_from_expiring(world: World, adm
     assert await whole(admin) == 10
     assert re.search(NAMED, (await worker.said("broker unavailable", level="warning"))["reason"])
     status, body = await worker.get("/readyz")
-    assert (status, body["status"]) == (200, "degraded")
+    assert (status, body["status"]) == (503, "unready")
     assert re.search(NAMED, body["checks"].pop("kafka"))
     assert set(body["checks"].values()) == {"ok"}
     assert ((await worker.stop())[0], worker.err.read_text()) == (0, "")
