@@ -56,9 +56,7 @@ async def resume(connection: Connection, phase: Phase, moment: datetime, *, acto
     await _change(connection, "resume_phase", phase, (None, None, None, None), actor=actor, reason=reason)
 
 
-async def _change(
-    connection: Connection, action: str, phase: Phase, after: Sequence[Any], *, actor: str, reason: str
-) -> None:
+async def _change(connection: Connection, action: str, phase: Phase, after: Sequence[Any], *, actor: str, reason: str) -> None:
     before = await connection.fetchrow(_LOOK, phase)
     await connection.execute(_SET, phase, *after)
     names = ("paused_at", "paused_until", "actor", "reason")

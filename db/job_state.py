@@ -24,6 +24,7 @@ _BACKLOG: Final = """
     SELECT (SELECT count(*) FROM crm.bookings WHERE status IN ('Reserved', 'AwaitingPayment') AND reserve_expires_at < $1),
            (SELECT count(*) FROM crm.bookings WHERE status = 'Booked' AND booking_expires_at < $1)"""
 
+
 async def backlog(connection: Connection) -> Opening:
     """Read the clock and count what is due at it; nothing is written."""
     as_of: datetime = await connection.fetchval("SELECT clock_timestamp()")

@@ -131,6 +131,34 @@ async def test_drain_until_nothing_due_is_left(world: World, admin: Admin) -> No
     assert await admin.fetchval("SELECT count(*) FROM crm.outbox WHERE published_at IS NULL") == 0
 
 
+async def test_a_drain_beside_cycles_expires_nothing_twice(world: World, admin: Admin) -> None:
+    """Issue 4 §3, D7: four lanes beside two workers' cycles: every booking once, with one audit row, card and event."""
+    await _due(admin, 1500)
+    await _due(admin, 700, "Booked")
+    for _ in range(2):
+        await world.start()
+    started = await _answer(world, "drain", "--cap", "5000", "--lanes", "4", *WHY)
+    drain = world.client.get_workflow_handle(started["workflow_id"])
+    results = await asyncio.gather(drain.result(), *(world.result() for _ in range(3)))
+    counts = [result["ReserveExpiredCount"] + result["BookingExpiredCount"] for result in results]
+    assert (sum(counts), await whole(admin)) == (2200, 2200)
+    assert await floor.statuses(admin) == {"ReserveExpired": 1500, "BookingExpired": 700}
+
+
+async def test_a_drain_survives_its_worker(world: World, admin: Admin) -> None:
+    """L5, D7: the worker is killed with batches in hand; another one goes on, and nothing is done twice or left."""
+    await _due(admin, 900)
+    await close_gate(admin, "write")
+    worker = await world.start()
+    started = await _answer(world, "drain", "--cap", "5000", "--lanes", "2", *WHY)
+    await batch_waits(admin)
+    worker.process.kill()
+    await open_gate(admin)
+    await world.start()
+    result = await world.client.get_workflow_handle(started["workflow_id"]).result()
+    assert (result["Outcome"], result["ReserveExpiredCount"], await whole(admin)) == ("drained", 900, 900)
+
+
 async def test_drain_limits_and_stop(world: World, admin: Admin) -> None:
     """Issue 4 §3: one drain at a time; its limits change while it runs, a bad one is refused; stop ends it whole."""
     await _due(admin, 500)
