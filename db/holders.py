@@ -41,6 +41,8 @@ class RowLock:
     sees_all: bool
 
 
+_LOCKER: Final = "SELECT xmax::text FROM crm.bookings WHERE id = $1"
+
 # xmax is the transaction that locked the row last, running or not; for several at once it is the number of a set of them. Every
 # running transaction that has a number holds an exclusive lock on that number, subtransactions included, which anybody may see
 # in pg_locks; pg_stat_activity adds who it is.
@@ -63,7 +65,7 @@ _CANDIDATES: Final = """
 async def of_booking(connection: Connection, booking_id: UUID) -> RowLock:
     """Who holds this booking's lock; FREE where there is no such booking."""
     sees_all = bool(await connection.fetchval("SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')"))
-    locker = await connection.fetchval("SELECT xmax::text FROM crm.bookings WHERE id = $1", booking_id)
+    locker = await connection.fetchval(_LOCKER, booking_id)
     if locker in (None, "0"):
         return RowLock(LockState.FREE, (), sees_all)
     if holders := [Holder(*row) for row in await connection.fetch(_HOLDER, locker)]:

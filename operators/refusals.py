@@ -25,7 +25,10 @@ def said(error: DatabaseError, settings: OperatorSettings) -> str:
     if denied := _DENIED.search(text):
         return f"{text.partition(';')[0]}; {_needs(denied['kind'], denied['name'])}"
     if isinstance(error, DatabaseUnavailableError) and "SQLSTATE" not in text:
-        address, why = address_of(settings.operator_database_url), text.removeprefix("database: ")
+        address, why = (
+            address_of(settings.operator_database_url),
+            text.removeprefix("database: ").replace("TimeoutError", "no answer"),
+        )
         return f"the database at {address} cannot be reached ({why}): is it up, and is {VARIABLE} right?"
     return f"{text} (connect as {ROLE}, by {VARIABLE})"
 

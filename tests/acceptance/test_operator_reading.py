@@ -1,0 +1,164 @@
+"""`status`, `preview`, `explain` and `history` as people call them, beside real workers (issue 4 section 4)."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests import floor
+from tests.acceptance.command import call
+from tests.acceptance.process import World
+from tests.floor import MINUTE, Admin
+
+NOWHERE = "127.0.0.1:1"
+ELSEWHERE = f"postgresql://booking_expiration_operator@{NOWHERE}/crm"
+HOUR = timedelta(hours=1)
+
+
+async def answer(world: World, *arguments: str, **settings: str) -> Any:
+    """What the command prints for programs."""
+    done = await call(world, *arguments, "--json", **settings)
+    assert done.code == 0, done
+    return json.loads(done.out)
+
+
+async def test_status_of_a_job_that_is_well(world: World) -> None:
+    """Issue 4, status: after a good cycle the last cycle, the backlog, the outbox, the workers and the schema are well."""
+    worker = await world.start()
+    await world.result()
+    seen = await answer(world, "status")
+    assert (seen["cycle"]["outcome"], seen["unreadable"], seen["schema"]["missing"]) == ("completed", {}, [])
+    assert seen["attention"] == ["schedule"]  # the test's world is paused
+    assert {poller["kind"] for poller in seen["workers"] if poller["live"]} == {"workflow", "activity"}
+    assert all(str(worker.process.pid) in poller["identity"] for poller in seen["workers"])
+    assert (seen["outbox"], seen["poison"]) == ({"waiting": 0, "oldest_seconds": 0.0, "parked": 0}, 0)
+
+
+async def test_status_says_what_is_wrong(world: World, admin: Admin) -> None:
+    """Issue 4, status: exit code 0 as it could be read, and a line for each thing that needs somebody, whatever its words."""
+    await floor.add(admin, 101, await floor.clock(admin) - HOUR)
+    await admin.execute(
+        "UPDATE crm.phase_pauses SET paused_at = now(), actor = 'ann', reason = '[bold]INC-1' WHERE phase = 'Booking'"
+    )
+    done = await call(world, "status", COLUMNS="200")
+    assert (done.code, done.err) == (0, "")
+    lines = {line.split("│")[2].strip(): line.split("│")[1].strip() for line in done.out.splitlines() if line.startswith("│")}
+    wrong = {"schedule", "last cycle", "backlog Reserve", "phase Booking", "workers, workflow", "workers, activity"}
+    assert {name for name, mark in lines.items() if mark == "attention"} == wrong
+    assert "101 overdue, the oldest for 1 h 0 min" in done.out
+    assert "paused by ann until somebody resumes it: [bold]INC-1" in done.out
+    assert "paused by the test" in done.out
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "left"),
+    [
+        ("temporal", {"TEMPORAL_ADDRESS": NOWHERE}, "cycle"),
+        ("database", {"BOOKING_EXPIRATION_OPERATOR_DATABASE_URL": ELSEWHERE}, "schedule"),
+    ],
+)
+async def test_status_with_one_source_away(world: World, source: str, settings: dict[str, str], left: str) -> None:
+    """Issue 4, status: exit code 1, one line that says which source and where, and the other source's part is shown."""
+    done = await call(world, "status", "--json", **settings)
+    seen = json.loads(done.out)
+    assert (done.code, list(seen["unreadable"]), seen[left] is not None) == (1, [source], True)
+    assert (done.err.count("\n"), NOWHERE in done.err) == (1, True)
+    assert (seen["cycle"] is None, seen["schedule"] is None) == (source == "database", source == "temporal")
+
+
+async def test_preview(world: World, admin: Admin) -> None:
+    """Issue 4, preview: totals, groups, the oldest twenty, cycles by the batch size; and nothing is changed."""
+    now = await floor.clock(admin)
+    await floor.add(admin, 5, now - HOUR)
+    booked = await floor.add(admin, 25, now - 2 * HOUR, "Booked")
+    seen = await answer(world, "preview", "--by", "phase", BOOKING_EXPIRATION_BATCH_SIZE="10")
+    assert (seen["groups"], seen["cycles"]) == ({"Booking": 25, "Reserve": 5}, 3)
+    assert [each["id"] for each in seen["oldest"]] == [str(each) for each in booked[:20]]
+    only = await answer(world, "preview", "--phase", "reserve", "--as-of", f"{now - 90 * MINUTE:%Y-%m-%dT%H:%M:%SZ}")
+    assert (list(only["phases"]), only["phases"]["Reserve"]["total"], only["cycles"], only["oldest"]) == (["Reserve"], 0, 0, [])
+    assert await floor.statuses(admin) == {"Reserved": 5, "Booked": 25}
+
+
+async def test_preview_for_people(world: World, admin: Admin) -> None:
+    """Issue 4, preview: says the moment, the totals and how long it takes, and that looking changes nothing."""
+    assert "no cycle has anything to do" in (await call(world, "preview")).out
+    await floor.add(admin, 201, await floor.clock(admin) - HOUR)
+    done = await call(world, "preview", "--by", "hour", COLUMNS="200")
+    assert (done.code, done.err) == (0, "")
+    assert "nothing is changed by looking" in done.out
+    assert "Reserve: 201 bookings, the oldest due since" in done.out
+    assert "takes 2 cycles (200 of each phase a minute)" in done.out
+
+
+async def test_explain_an_expired_booking(world: World, admin: Admin) -> None:
+    """Issue 4, explain: what an expired booking left behind, down to the partition and the offset of its event."""
+    booking_id = (await floor.add(admin, 1, await floor.clock(admin) - MINUTE))[0]
+    await world.start()
+    await world.result()
+    seen = await answer(world, "explain", str(booking_id))
+    assert [finding["code"] for finding in seen["verdict"]] == ["expired_published"]
+    assert (seen["booking"]["status"], seen["booking"]["version"], seen["lock"]["state"]) == ("ReserveExpired", 2, "free")
+    assert [(entry["actor"], entry["action"]) for entry in seen["audit"]] == [("system", "Expire")]
+    assert [card["kind"] for card in seen["timeline"]] == ["ReserveExpired"]
+    record = seen["outbox"][0]
+    assert (record["topic"], record["attempts"], record["kafka_offset"], record["parked_at"]) == (world.topic, 1, 0, None)
+    people = await call(world, "explain", str(booking_id), COLUMNS="200")
+    assert f"{world.topic}, partition {record['kafka_partition']}, offset 0" in people.out
+
+
+async def test_explain_why_not(world: World, admin: Admin) -> None:
+    """Issue 4, explain: a poison booking that somebody holds, while the schedule is paused: each cause, the weightiest first."""
+    booking_id = (await floor.add(admin, 1, await floor.clock(admin) - MINUTE))[0]
+    await floor.poison(admin, [booking_id])
+    await world.start()
+    await world.result()
+    holder = await asyncpg.connect(world.database.crm_app, server_settings={"application_name": "import job"})
+    async with holder.transaction():
+        await holder.execute("SELECT id FROM crm.bookings FOR UPDATE")
+        done = await call(world, "explain", str(booking_id), COLUMNS="200")
+    await holder.close()
+    told = [
+        line.strip("│ ") for line in done.out.splitlines() if line.startswith("│ ") and "Now:" not in line and "See:" not in line
+    ]
+    assert told[0] == "The schedule is paused, paused by the test."
+    assert told[1].startswith("Also: It is refused as poison, 1 time, last at")
+    assert told[1].endswith("database: poison booking (SQLSTATE P0001).")
+    assert told[2].startswith(f"Also: Its row is locked by session {holder.get_server_pid()} (import job, role crm_app), since")
+
+
+async def test_explain_without_temporal(world: World, admin: Admin) -> None:
+    """Issue 4, explain: with Temporal away all that the database knows is shown; exit code 1 says that a part is missing."""
+    booking_id = (await floor.add(admin, 1, await floor.clock(admin) + HOUR))[0]
+    done = await call(world, "explain", str(booking_id), "--json", TEMPORAL_ADDRESS=NOWHERE)
+    seen = json.loads(done.out)
+    assert (done.code, [finding["code"] for finding in seen["verdict"]]) == (1, ["not_due"])
+    assert (done.err.count("\n"), done.err.startswith("temporal could not be read: ")) == (1, True)
+
+
+async def test_history_of_a_booking(world: World, admin: Admin) -> None:
+    """Issue 4, history: a booking's audit trail, and a word where there is none yet."""
+    booking_id = (await floor.add(admin, 1, await floor.clock(admin) - MINUTE))[0]
+    assert "Nothing has happened to it yet" in (await call(world, "history", str(booking_id))).out
+    await world.start()
+    await world.result()
+    seen = await answer(world, "history", str(booking_id))
+    assert [(entry["version"], entry["from_status"], entry["to_status"]) for entry in seen["audit"]] == [
+        (2, "Reserved", "ReserveExpired")
+    ]
+
+
+async def test_history_of_operators(world: World, admin: Admin) -> None:
+    """Issue 4, history --operator: newest first, since a moment, up to a limit; and where Temporal's own record is."""
+    await admin.execute("""
+        INSERT INTO crm.operator_actions (at, actor, action, target, reason)
+        SELECT timestamptz '2026-07-01T00:00Z' + n * interval '1 hour', 'ann', 'act ' || n, 't', '[red]why'
+        FROM generate_series(0, 4) n""")
+    since = "2026-07-01T03:00:00+02:00"
+    seen = await answer(world, "history", "--operator", "--since", since, "--limit", "3")
+    assert [act["action"] for act in seen["acts"]] == ["act 4", "act 3", "act 2"]
+    assert len((await answer(world, "history", "--operator", "--since", since))["acts"]) == 4
+    people = await call(world, "history", "--operator", COLUMNS="200")
+    assert "Temporal's own record" in people.out
+    assert "[red]why" in people.out
