@@ -13,8 +13,8 @@
 | `offsets_not_committed` | offsets not committed | warning | reason |
 | `records_missing` | records missing | error | partition, expected, found |
 
-A late or set-aside record and the lag in records are what alerts stand on. Metrics: `crm_chessboard_events_total{outcome}` and
-`crm_chessboard_lag{partition}`, by OpenTelemetry's API, on `/metrics` of the process.
+A set-aside record and the lag in records are what the chessboard's team can alert on (README, Watching it). Metrics, by
+OpenTelemetry's API, on `/metrics` of the process: `crm_chessboard_events_total{outcome}` and `crm_chessboard_lag{partition}`.
 """
 
 import logging
