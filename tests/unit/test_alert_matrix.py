@@ -1,12 +1,14 @@
 """Issue 5, section 3: every alert in every scenario has a case (the cases themselves: `ops/check.sh`)."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.alerts.__main__ import main
 from tests.alerts.matrix import HAPPENS, IN_ITSELF, NEVER, cases, fires, table
-from tests.unit.test_ops import NAMES
+from tests.unit.test_architecture import ROOT
+from tests.unit.test_ops import CASES, NAMES
 
 SCENARIOS = {
     "all workers gone (series absent)": "gone",
@@ -57,6 +59,16 @@ def test_each_case_is_a_file_with_its_name(tmp_path: Path) -> None:
     """The output of promtool names files only: three worlds for each scenario, one for each that is itself the illness."""
     main(tmp_path)
     assert len(list(tmp_path.iterdir())) == len(list(cases())) == 3 * len(HAPPENS) + len(IN_ITSELF)
+
+
+def test_the_shown_output_names_every_case(tmp_path: Path) -> None:
+    """Issue 5, show: docs/observability/alert-cases.txt is promtool's output for these cases and no others, all well."""
+    main(tmp_path)
+    page = (ROOT / "docs/observability/alert-cases.txt").read_text(encoding="utf-8")
+    said = dict(re.findall(r"^Unit Testing:  (\S+)\n  (\w+)", page, re.MULTILINE))
+    made = {f"./{path.name}" for path in tmp_path.iterdir()}
+    assert said.keys() == made | {str(path.relative_to(ROOT / "ops")) for path in CASES}
+    assert set(said.values()) == {"SUCCESS"}
 
 
 def test_minutes_of_a_cell() -> None:
