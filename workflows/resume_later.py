@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Final
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy, VersioningBehavior
+from temporalio.common import RetryPolicy
 
 with workflow.unsafe.imports_passed_through():
     from activities.resume_messages import ResumeOrder, ResumeResult
@@ -27,11 +27,8 @@ def details(order: ResumeOrder) -> str:
     )
 
 
-# As for the cycle: a code bug must fail it where everybody sees it, not suspend it (trap 3). It may outlive a roll-out, and would
-# wait for ever for the version that it began on (trap 16).
-@workflow.defn(
-    name="BookingExpirationResume", failure_exception_types=[Exception], versioning_behavior=VersioningBehavior.AUTO_UPGRADE
-)
+# As for the cycle: a code bug must fail it where everybody sees it, not suspend it (trap 3).
+@workflow.defn(name="BookingExpirationResume", failure_exception_types=[Exception])
 class BookingExpirationResume:
     """Sleeps, then asks its activity to end the pause. It has no time-out of its own."""
 

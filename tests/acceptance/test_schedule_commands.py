@@ -3,14 +3,19 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from activities import schedule_note, schedule_state
 from activities.schedule_note import NOTE
+from operators import frame, schedule_acts
+from operators.frame import CommandError
 from tests.acceptance.command import Done, call
 from tests.acceptance.process import World, soon
+from tests.acceptance.test_worker_version import _set_current as set_current
+from tests.acceptance.test_worker_version import _version as versioned
 from tests.conftest import Administrator
 from workflows import schedule
 
@@ -110,6 +115,39 @@ async def test_pausing_twice_the_later_one_wins(running: World) -> None:
     assert (shown["schedule"]["state"]["paused"], shown["pause"]) == (True, second["pause"])
     await running.client.get_workflow_handle(second["timer"]).terminate()
     assert "NOT by itself" in (await call(running, "schedule", "show", COLUMNS="200")).out
+
+
+async def test_a_pause_that_comes_to_nothing(running: World, monkeypatch: pytest.MonkeyPatch, admin: Administrator) -> None:
+    """Issue 4, section 4: the timer starts first; where the pause itself is not known to be in place, the user is told."""
+    for name, value in running.environment({"BOOKING_EXPIRATION_OPERATOR_DATABASE_URL": running.database.operator}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(schedule_acts, "WRITE_LIMIT", 0.0)
+    with pytest.raises(CommandError, match="the schedule may not be paused: no answer within 0 s; look what holds now"):
+        await schedule_acts.pause(frame.settings(), "why", timedelta(seconds=2), replace=False)
+    [act] = await _acts(admin)
+    read = schedule_note.read(act["details"]["after"]["note"])
+    assert read is not None
+    await running.start()
+    timer = await running.client.get_workflow_handle(f"booking-expiration-resume-{read.mark}").result()
+    assert (timer["resumed"], (await _state(running))[0]) == (False, False)
+
+
+@pytest.mark.slow
+async def test_the_timer_outlives_a_roll_out(running: World) -> None:
+    """Trap 16: a timer that began on one version of the worker is ended by the next one; cycles are pinned, it is not."""
+    first = await running.start(**versioned(running, "1"))
+    await soon(lambda: set_current(running, "1"), "version 1 to be known")
+    paused = await _data(await call(running, "schedule", "pause", "-r", "a roll-out", "--for", "20s", "--json"))
+    handle = running.client.get_workflow_handle(paused["timer"])
+
+    async def began() -> bool:
+        return (await handle.describe()).history_length > 3
+
+    await soon(began, "the timer's start on version 1")
+    await first.stop()
+    await running.start(**versioned(running, "2"))
+    await soon(lambda: set_current(running, "2"), "version 2 to be known")
+    assert (await handle.result())["resumed"]
 
 
 async def test_a_pause_without_an_end_gets_none_by_accident(world: World, admin: Administrator) -> None:
