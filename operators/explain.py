@@ -16,6 +16,7 @@ from db import controls, holders, overview, server, story
 from db.holders import Holder, LockState, RowLock
 from db.reading import reading
 from db.story import Announcement
+from db.unit_of_work import Connection
 from operators import arguments, frame, sources, verdict, words
 from operators.frame import Json
 from operators.history import audit_table, found_in
@@ -29,12 +30,12 @@ BookingId = Annotated[str, typer.Argument(metavar="BOOKING", help="The booking's
 def explain(booking: BookingId, *, as_json: Json = False) -> None:
     """Say why a booking did or did not expire, all that is kept about it, and what to do now. Reads only."""
     booking_id, given = arguments.identifier(booking, "BOOKING"), frame.settings()
-    facts, unreadable = frame.run(_read(given, booking_id))
-    findings = verdict.judge(facts)
+    known, unreadable = frame.run(_read(given, booking_id))
+    findings = verdict.judge(known)
     if as_json:
-        frame.print_json(as_data(facts, findings, unreadable))
+        frame.print_json(as_data(known, findings, unreadable))
     else:
-        frame.console.print(Group(*_shown(facts, findings)))
+        frame.console.print(Group(*_shown(known, findings)))
     for line in sources.lines(unreadable):
         typer.echo(line, err=True)
     if unreadable:
@@ -46,12 +47,12 @@ async def _read(given: OperatorSettings, booking_id: UUID) -> tuple[Facts, dict[
     unreadable: dict[str, str] = {}
     reading_schedule = asyncio.ensure_future(sources.attempt("temporal", _schedule(given), given, unreadable))
     try:
-        facts = await found_in(given, _facts(given, booking_id))
+        known = await found_in(given, _facts(given, booking_id))
     except BaseException:
         reading_schedule.cancel()
         await asyncio.wait([reading_schedule])
         raise
-    return replace(facts, schedule=await reading_schedule), unreadable
+    return replace(known, schedule=await reading_schedule), unreadable
 
 
 async def _schedule(given: OperatorSettings) -> Schedule:
@@ -60,21 +61,25 @@ async def _schedule(given: OperatorSettings) -> Schedule:
 
 async def _facts(given: OperatorSettings, booking_id: UUID) -> Facts:
     async with frame.database(given) as pool, reading(pool) as connection:
-        now, told = await server.clock(connection), await story.read(connection, booking_id)
-        booking = told.booking
-        phase, deadline, before = booking.phase, booking.deadline, 0
-        if phase is not None and deadline is not None and deadline < now:
-            before = await story.due_before(connection, phase, deadline, booking_id)
-        return Facts(
-            now=now,
-            story=told,
-            lock=await holders.of_booking(connection, booking_id),
-            cycle=await overview.last_cycle(connection),
-            pauses=await controls.paused(connection, now),
-            allowance=await controls.allowance(connection),
-            due_before=before,
-            batch_size=given.batch_size,
-        )
+        return await facts(connection, booking_id, given.batch_size)
+
+
+async def facts(connection: Connection, booking_id: UUID, batch_size: int) -> Facts:
+    """All that the database knows; the schedule is Temporal's. Raises `LookupError` when there is no such booking."""
+    now, told = await server.clock(connection), await story.read(connection, booking_id)
+    phase, deadline, before = told.booking.phase, told.booking.deadline, 0
+    if phase is not None and deadline is not None and deadline < now:
+        before = await story.due_before(connection, phase, deadline, booking_id)
+    return Facts(
+        now=now,
+        story=told,
+        lock=await holders.of_booking(connection, booking_id),
+        cycle=await overview.last_cycle(connection),
+        pauses=await controls.paused(connection, now),
+        allowance=await controls.allowance(connection),
+        due_before=before,
+        batch_size=batch_size,
+    )
 
 
 def as_data(facts: Facts, findings: Sequence[Finding], unreadable: dict[str, str]) -> dict[str, Any]:
