@@ -3,7 +3,7 @@
 import json
 import logging
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import structlog
@@ -11,6 +11,9 @@ from opentelemetry import trace
 
 NAME: Final = "booking-expiration"
 """The worker's own logger."""
+
+
+_quoted: Final = json.encoder.encode_basestring_ascii
 
 
 class _Formatter(structlog.stdlib.ProcessorFormatter):
@@ -79,20 +82,19 @@ _SHARED: Final[list[Any]] = [
 ]
 
 
-def each(log: structlog.stdlib.BoundLogger, event: str, rows: Iterable[Mapping[str, str]]) -> None:
-    """One line for each of `rows`, as `log.info(event, **row)` would make it, in one go: a tenth of the time for 200 of them."""
+def each(log: structlog.stdlib.BoundLogger, event: str, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A line for each of `rows`, as `log.info(event, **row)` makes it, in one go: a twentieth of the time for 200 of them."""
     root = logging.getLogger()
     if sys.stdout.isatty() or not any(isinstance(handler.formatter, _Formatter) for handler in root.handlers):
         for row in rows:
-            log.info(event, **row)
+            log.info(event, **{name: str(value) for name, value in zip(names, row, strict=True)})
     elif (logger := logging.getLogger(NAME)).isEnabledFor(logging.INFO):
         start: structlog.typing.EventDict = {"event": event}
         for processor in _SHARED:
             start = processor(log, "info", start)
-        head = json.dumps(start, default=str)[:-1]
-        quoted = json.encoder.encode_basestring_ascii
-        lines = [head + "".join([f', "{name}": {quoted(value)}' for name, value in row.items()]) + "}" for row in rows]
-        if lines:
+        head = json.dumps(start, default=str)[:-1].replace("%", "%%")
+        line = head + "".join(f', "{name}": %s' for name in names) + "}"
+        if lines := [line % tuple([_quoted(str(value)) for value in row]) for row in rows]:
             logger.info(_Ready("\n".join(lines)))
 
 

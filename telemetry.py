@@ -110,11 +110,8 @@ def batch_selected(phase: str, count: int) -> None:
 
 def booking_expired(phase: str, bookings: Iterable[tuple[UUID, UUID, UUID]]) -> None:
     """The expiry of these is committed, by booking, deal and tenant: a line each, all of a batch at once."""
-    of = str(phase)
-    rows = (
-        {"booking_id": str(its), "deal_id": str(deal), "phase": of, "tenant_id": str(tenant)} for its, deal, tenant in bookings
-    )
-    logs.each(_log, "booking expired", rows)
+    names, of = ("booking_id", "deal_id", "phase", "tenant_id"), str(phase)
+    logs.each(_log, "booking expired", names, ((booking, deal, of, tenant) for booking, deal, tenant in bookings))
 
 
 def item_failed(booking_id: UUID, phase: str, reason: str) -> None:
