@@ -59,7 +59,7 @@ class Board:
 class Later:
     """A histogram whose values are put down when somebody looks, by a scrape or a push: a batch does not wait for 200 of them."""
 
-    MOST: Final = 10_000
+    MOST: Final = 2_000
     """Values that may wait where nobody ever looks."""
 
     def __init__(self, histogram: Histogram) -> None:
