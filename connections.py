@@ -86,7 +86,8 @@ async def ask(client: Client) -> str | None:
 def deployment(settings: Settings) -> WorkerDeploymentConfig | None:
     """The worker's version, or None for a worker without one (trap 16).
 
-    Pinned: a cycle ends on the code that it began with. What lives longer says so itself, at `workflow.defn`.
+    Pinned: a cycle ends on the code that it began with. What lives longer is started with an override (`schedule pause --for`):
+    said at `workflow.defn`, a worker without a version could not run it.
     """
     if settings.deployment_name is None or settings.build_id is None:
         return None
