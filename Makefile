@@ -7,7 +7,7 @@ PYTEST := $(BIN)/pytest -n 3 --dist loadscope $(if $(ARGS),,--cov --cov-report=t
 MANIFESTS := $(filter-out %kustomization.yaml %service-monitor.yaml %prometheus-rule.yaml,$(wildcard deploy/kubernetes/*.yaml))
 MIGRATIONS := $(wildcard migrations/0*.sql chessboard/migrations/0*.sql)
 
-.PHONY: help demo test test-all lint format stack worker bench traffic slo lock clean
+.PHONY: help demo test test-all lint format stack worker bench traffic slo lock histories clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -59,6 +59,9 @@ lock: $(READY) ## both lock files from pyproject.toml (UPGRADE=1 takes newer ver
 	@$(BIN)/uv pip compile -q --universal --generate-hashes $(if $(UPGRADE),--upgrade) pyproject.toml -o requirements.lock
 	@$(BIN)/uv pip compile -q --universal --generate-hashes $(if $(UPGRADE),--upgrade) --group dev pyproject.toml \
 	  -o requirements-dev.lock
+
+histories: $(READY) ## record runs of every kind for the replay test, before a release (docs/versioning.md)
+	@exec $(BIN)/pytest -q -n 2 --dist loadscope tests/workflow/record_histories.py tests/workflow/record_drains.py
 
 clean: ## forget the stack's data and all caches, keep .venv
 	@rm -rf .devstack .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.client import WorkflowHistory
@@ -71,6 +71,12 @@ def _strict(definition: Any) -> type:
     return cast("type", seen)
 
 
+def from_json(text: str) -> WorkflowHistory:
+    """A history as `temporal workflow show --output json` and the Web UI write it; its own first event says whose it is."""
+    history = WorkflowHistory.from_json("", text)
+    return dataclasses.replace(history, workflow_id=history.events[0].workflow_execution_started_event_attributes.workflow_id)
+
+
 async def replay(
     histories: AsyncIterator[WorkflowHistory], *, workflow_classes: Sequence[type] = (), namespace: str = "default"
 ) -> AsyncIterator[Replayed]:
@@ -107,8 +113,8 @@ class _Marking(PydanticPayloadConverter):
         """The usual payloads; a message's has one more piece of metadata."""
         payloads = super().to_payloads(values)
         for value, payload in zip(values, payloads, strict=True):
-            if isinstance(value, BaseModel):
-                payload.metadata[NEEDED] = value.model_dump_json(exclude_defaults=True, by_alias=True).encode()
+            if isinstance(value, BaseModel) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
+                payload.metadata[NEEDED] = TypeAdapter(type(value)).dump_json(value, exclude_defaults=True, by_alias=True)
         return payloads
 
 

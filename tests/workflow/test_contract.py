@@ -1,6 +1,5 @@
-"""What other versions of the program rely on: names, payload fields, the sandbox, and replay of recorded histories."""
+"""What other versions of the program rely on: names, payload fields, the sandbox. Replay: `test_replay.py`."""
 
-import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 from temporalio import activity, workflow
-from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
+from temporalio.client import WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import UnintentionalPassthroughError
@@ -20,13 +19,11 @@ from activities import drain_messages, messages
 from activities.cycle_frame import CycleFrame
 from activities.expire_batch import ExpireBatch
 from activities.publish_outbox import PublishOutbox
-from tests.workflow.steps import Steps, refuse, running, start
 from workflows.drain import BookingExpirationDrain
 from workflows.expiration_cycle import BookingExpirationCycle
 from workflows.sandbox import guarded_runner
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "temporal_contract.json"
-HISTORIES = sorted((Path(__file__).parent.parent / "histories").glob("*.json"))
 WORKFLOWS: list[type] = [BookingExpirationCycle, BookingExpirationDrain]
 ACTIVITIES: list[Any] = [
     CycleFrame.open_cycle,
@@ -92,25 +89,3 @@ async def test_trap_1_the_guard_refuses_a_careless_import(tmp_path: Path, monkey
     monkeypatch.delitem(sys.modules, "careless")
     with pytest.raises((UnintentionalPassthroughError, RuntimeError), match=r"asyncpg|[Cc]areless"):
         await _replayer([careless.Careless]).replay_workflows(_nothing())
-
-
-@pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
-def test_recorded_histories_replay(path: Path) -> None:
-    """Design card: runs recorded by earlier versions (tests/workflow/record_histories.py) replay on this one."""
-    history = WorkflowHistory.from_json(path.stem, path.read_text())
-    asyncio.run(_replayer([BookingExpirationCycle]).replay_workflow(history))
-
-
-@pytest.mark.parametrize("failing", [[], ["Reserve"]])
-async def test_a_run_of_now_replays(client: Client, failing: list[str]) -> None:
-    """Design card: what this version has just run replays, completed or failed."""
-    steps = Steps()
-    steps.behave = dict.fromkeys(failing, refuse)
-    async with running(client, steps) as queue:
-        handle = await start(client, queue)
-        if failing:
-            with pytest.raises(WorkflowFailureError):
-                await handle.result()
-        else:
-            await handle.result()
-    await _replayer([BookingExpirationCycle]).replay_workflow(await handle.fetch_history())

@@ -1,7 +1,6 @@
 """What a replay is compared by, on a workflow that does everything: nothing is reported that did not change (trap 15)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
 from uuid import uuid4
 
 import pytest
@@ -9,20 +8,10 @@ from temporalio.client import Client, WorkflowContinuedAsNewError, WorkflowHisto
 from temporalio.worker import Worker
 
 from operators.replaying.kinds import KINDS
-from operators.replaying.replay import Replayed, replay
 from operators.replaying.steps import recorded
 from tests.workflow.everything import Child, Everything, Order, note
+from tests.workflow.gate import replayed
 from workflows.sandbox import guarded_runner
-
-
-async def replayed(histories: Sequence[WorkflowHistory], *classes: type) -> list[Replayed]:
-    """Each history against these workflows, or against all of ours."""
-
-    async def each() -> AsyncIterator[WorkflowHistory]:
-        for history in histories:
-            yield history
-
-    return [one async for one in replay(each(), workflow_classes=classes)]
 
 
 @pytest.fixture

@@ -1,21 +1,20 @@
 """Traces change no command: what ran with them replays without, and the other way round (trap 17, design card)."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from temporalio.client import Client, WorkflowHistory
+from temporalio.client import Client
 from temporalio.contrib.opentelemetry import OpenTelemetryPlugin, create_tracer_provider
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 
+from operators.replaying.replay import ours
+from tests.workflow.gate import NAMES, history
 from tests.workflow.steps import Steps, running, start
-from tests.workflow.test_contract import HISTORIES
 from tracing import Correlation
-from workflows.expiration_cycle import BookingExpirationCycle
 from workflows.sandbox import guarded_runner
 
 
@@ -31,18 +30,17 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
 
 def _replayer(*, traced: bool) -> Replayer:
     return Replayer(
-        workflows=[BookingExpirationCycle],
+        workflows=ours(),
         data_converter=pydantic_data_converter,
         workflow_runner=guarded_runner(),
         plugins=[OpenTelemetryPlugin(add_temporal_spans=True)] if traced else [],
     )
 
 
-@pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
-def test_recorded_histories_replay_with_traces(path: Path, spans: InMemorySpanExporter) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_recorded_histories_replay_with_traces(name: str, spans: InMemorySpanExporter) -> None:
     """Traps 1, 17: runs from before there were traces replay with them, in the guarded sandbox, and are not traced again."""
-    history = WorkflowHistory.from_json(path.stem, path.read_text())
-    asyncio.run(_replayer(traced=True).replay_workflow(history))
+    asyncio.run(_replayer(traced=True).replay_workflow(history(name)))
     assert spans.get_finished_spans() == ()
 
 
