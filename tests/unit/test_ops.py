@@ -72,6 +72,16 @@ def test_alerts_and_runbook_sections_match_one_to_one() -> None:
     assert real == wanted
 
 
+@pytest.mark.parametrize(("file", "heading"), sorted(sections()), ids=lambda each: each.replace(" ", "-"))
+def test_every_section_answers_the_same_questions(file: str, heading: str) -> None:
+    """Issue 4 section 6: what you see, how sure you can be, what to type, when it is over, whom to wake; in this order."""
+    below = (ROOT / "runbooks" / file).read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    parts = re.findall(r"\*\*(You see|How sure|Over when|Wake)\*\*|```(sh)", below)
+    told = list(dict.fromkeys(bold or fence for bold, fence in parts))
+    assert [part for part in told if part != "sh"] == ["You see", "How sure", "Over when", "Wake"]
+    assert "sh" in told
+
+
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: f"{alert['alert']}-{alert['labels']['severity']}")
 def test_every_alert_says_how_bad_how_much_and_what_to_do(alert: dict[str, Any]) -> None:
     """Issue 5 section 3: severity, a summary with numbers, the runbook's link."""
