@@ -5,25 +5,25 @@ import getpass
 import json
 import socket
 import sys
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Collection, Coroutine
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
+from rich.table import Column, Table
 from temporalio.client import Client
 from temporalio.service import RPCError
 
 import connections
 import settings as configuration
-from activities.schedule_state import NoScheduleError
+from activities.schedule_state import NoScheduleError, ScheduleConflictError
 from db.errors import DatabaseError
 from db.outbox import OutboxError
 from db.unit_of_work import Pool, open_pool
+from exits import CannotStartError
 from operators import refusals
-from process import CannotStartError
 from settings import OperatorSettings
-from workflows.schedule import ScheduleConflictError
 
 T = TypeVar("T")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text for people.")]
@@ -85,6 +85,11 @@ def fail(message: str) -> NoReturn:
     """One line on standard error, exit code 1."""
     typer.echo(message, err=True)
     raise typer.Exit(1)
+
+
+def table(*names: str, whole: Collection[str] = ()) -> Table:
+    """A table that loses nothing on a narrow terminal: text is folded, and the columns in `whole`, ids, stay on one line."""
+    return Table(*(Column(name, overflow="fold", no_wrap=name in whole) for name in names))
 
 
 def print_json(answer: Any) -> None:

@@ -1,18 +1,22 @@
 """`booking-expiration history`: a booking's audit trail, or what operators did."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
+from activities import schedule_note
 from db import story
 from db.reading import reading
 from db.story import Act, AuditEntry
 from operators import arguments, frame, words
 from operators.frame import CommandError, Json
 from settings import OperatorSettings, address_of
+
+LONG: Final = 30
+"""Characters of one value that the table shows."""
 
 MOST: Final = 10_000
 """Acts that one answer holds at most."""
@@ -88,7 +92,7 @@ def _of_operators(since: str | None, limit: int, *, as_json: bool) -> None:
 
 def audit_table(entries: Sequence[AuditEntry]) -> Table:
     """A booking's audit trail, oldest first."""
-    table = Table("version", "at", "who", "what", "from", "to", "correlation id")
+    table = frame.table("version", "at", "who", "what", "from", "to", "correlation id")
     for each in entries:
         table.add_row(
             str(each.version), words.moment(each.at), Text(each.actor), Text(each.action), each.from_status, each.to_status,
@@ -98,14 +102,28 @@ def audit_table(entries: Sequence[AuditEntry]) -> Table:
 
 
 def _acts(acts: Sequence[Act]) -> Table:
-    table = Table("at", "who", "what", "on", "why", "details")
+    table = frame.table("at", "who", "what", "on", "why", "details")
     for act in acts:
-        details = "; ".join(f"{name}: {_short(value)}" for name, value in act.details.items())
+        details = "; ".join(_details(act.details))
         table.add_row(words.moment(act.at), Text(act.actor), Text(act.action), Text(act.target), Text(act.reason), Text(details))
     return table
 
 
+def _details(details: Mapping[str, Any]) -> Iterator[str]:
+    """For people: of before and after what differs; whole texts, such as a note, are in the JSON."""
+    before, after = details.get("before"), details.get("after")
+    if isinstance(before, dict) and isinstance(after, dict):
+        details = {name: value for name, value in details.items() if name not in ("before", "after")}
+        for name in sorted(before.keys() | after.keys()):
+            if (was := before.get(name)) != (now := after.get(name)):
+                yield f"{name}: {_short(was)} → {_short(now)}"
+    for name, value in details.items():
+        if value is not None:
+            yield f"{name}: {_short(value)}"
+
+
 def _short(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {each}" for name, each in value.items() if each is not None) or "nothing"
-    return str(value)
+        return ", ".join(f"{name} {_short(each)}" for name, each in value.items() if each is not None) or "nothing"
+    text = "none" if value is None else f"{value:g}" if isinstance(value, float) else schedule_note.one_line(str(value))
+    return text if len(text) <= LONG else f"{text[:LONG]}…"

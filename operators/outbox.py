@@ -63,7 +63,7 @@ async def _find(given: OperatorSettings, wanted: Filter, limit: int) -> tuple[li
 
 
 def _list(found: Sequence[Unfinished], at: Any) -> Table:
-    table = Table("id", "waits for", "attempts", "booking", "topic", "state")
+    table = frame.table("id", "waits for", "attempts", "booking", "topic", "state", whole=("id", "booking"))
     for each in found:
         state = f"parked: {each.park_reason}" if each.parked_at else "waits"
         if each.claimed_until and each.claimed_until > at:
@@ -95,7 +95,7 @@ async def _show(given: OperatorSettings, record_id: int) -> Whole:
 
 
 def _whole(found: Whole) -> Table:
-    table = Table("outbox record", str(found.id))
+    table = frame.table("outbox record", str(found.id))
     for name, value in words.plain(found).items():
         text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else "" if value is None else str(value)
         if name != "id":

@@ -140,11 +140,11 @@ def _groups(found: Preview, by: By) -> Table:
 
 
 def _oldest(found: Preview) -> Table:
-    table = Table(
-        "deadline", "overdue", "booking", "status", "tenant", "", title=f"the oldest {len(found.oldest)}", title_justify="left"
-    )
+    names = ("booking", "deadline", "overdue", "status", "tenant", "poison")
+    table = frame.table(*names if any(each.refusal for each in found.oldest) else names[:-1], whole=("booking",))
+    table.title, table.title_justify = "the oldest first", "left"
     for each in found.oldest:
-        mark = Text(f"poison: {each.refusal}", style="red") if each.refusal else Text()
+        poison = [Text(each.refusal, style="red")] if each.refusal else []
         overdue = words.age(found.as_of - each.deadline)
-        table.add_row(words.moment(each.deadline), overdue, Text(str(each.id)), each.status, Text(str(each.tenant_id)), mark)
+        table.add_row(Text(str(each.id)), words.moment(each.deadline), overdue, each.status, Text(str(each.tenant_id)), *poison)
     return table

@@ -13,8 +13,8 @@ import settings as configuration
 from activities import schedule_note, schedule_state
 from activities.schedule_note import Pause
 from db.errors import DatabaseError
+from exits import CannotStartError
 from operators import refusals
-from process import CannotStartError
 from settings import OperatorSettings
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ def _schedule(described: DescribeScheduleResponse) -> Schedule:
         pause=schedule_note.read(state.notes) if state.paused else None,
         used_up=state.limited_actions and not state.remaining_actions,
         last_run=max(ran, default=None),
-        next_run=min(coming, default=None),
+        next_run=None if state.paused else min(coming, default=None),
     )
 
 

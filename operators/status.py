@@ -151,10 +151,13 @@ def _schema_line(seen: Overview) -> Line:
 
 def _worker_lines(found: Sequence[Poller]) -> Iterator[Line]:
     for kind in pollers.KINDS:
-        polling = [poller for poller in found if poller.kind == kind]
+        known = [poller for poller in found if poller.kind == kind]
+        polling = [poller for poller in known if poller.live] or known[:1]
         text = ", ".join(f"{poller.identity} ({words.age(poller.seconds_ago)} ago)" for poller in polling[:5])
         text += f" and {len(polling) - 5} more" if len(polling) > 5 else ""  # noqa: PLR2004 # as many as a line holds
-        yield Line(f"workers, {kind}", any(poller.live for poller in polling), text or "nobody polls: start a worker")
+        live = any(poller.live for poller in polling)
+        nobody = f"nobody polls: start a worker{f'; the last one was {text}' if text else ''}"
+        yield Line(f"workers, {kind}", live, text if live else nobody)
 
 
 def _table(shown: Sequence[Line]) -> Table:
