@@ -1,19 +1,22 @@
 """Connections as the settings describe them, for the worker and the command line alike."""
 
 import asyncio
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.worker import WorkerDeploymentConfig
 
 from db import migrations
 from db.errors import MIGRATE, DatabaseError
 from db.unit_of_work import Pool, UnitOfWork, open_pool
-from process import CannotStartError
-from publishing import KafkaOptions
+from exits import CannotStartError
 from settings import KafkaSettings, Settings
+
+if TYPE_CHECKING:
+    from temporalio.worker import WorkerDeploymentConfig
+
+    from publishing import KafkaOptions
 
 CONNECT_TIMEOUT: Final = 10.0
 CLOSE_TIMEOUT: Final = 2.0
@@ -83,12 +86,14 @@ async def ask(client: Client) -> str | None:
     return None if await client.service_client.check_health() else "the frontend says it is not serving"
 
 
-def deployment(settings: Settings) -> WorkerDeploymentConfig | None:
+def deployment(settings: Settings) -> "WorkerDeploymentConfig | None":
     """The worker's version, or None for a worker without one (trap 16).
 
     Pinned: a cycle ends on the code that it began with. What lives longer is started with an override (`schedule pause --for`):
     said at `workflow.defn`, a worker without a version could not run it.
     """
+    from temporalio.worker import WorkerDeploymentConfig  # noqa: PLC0415 # commands do not wait for the worker's library
+
     if settings.deployment_name is None or settings.build_id is None:
         return None
     return WorkerDeploymentConfig(
@@ -98,8 +103,10 @@ def deployment(settings: Settings) -> WorkerDeploymentConfig | None:
     )
 
 
-def kafka(settings: KafkaSettings, client_id: str = "booking-expiration") -> KafkaOptions:
+def kafka(settings: KafkaSettings, client_id: str = "booking-expiration") -> "KafkaOptions":
     """How to reach the brokers; nothing is connected yet."""
+    from publishing import KafkaOptions  # noqa: PLC0415 # commands that ask no broker do not wait for its library
+
     password = settings.kafka_sasl_password
     return KafkaOptions(
         bootstrap_servers=settings.kafka_bootstrap_servers,

@@ -1,19 +1,17 @@
 """The life of a long-running process: patience at the start, signals and a watchdog at the end."""
 
 import asyncio
-import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
 import telemetry
+from exits import CannotStartError
 
 T = TypeVar("T")
 
@@ -21,10 +19,6 @@ EXIT_CANNOT_START: Final = 1
 EXIT_HUNG: Final = 70
 _RETRY_EVERY: Final = 1.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-
-
-class CannotStartError(Exception):
-    """The process cannot do its work; the message says why and what to do next."""
 
 
 class StoppedEarlyError(Exception):
@@ -56,19 +50,6 @@ def stop_on_signals(limit: float) -> asyncio.Event:
     for each in _SIGNALS:
         signal.signal(each, received)
     return stop
-
-
-def leave(code: int) -> NoReturn:
-    """End the process with this exit code, without the interpreter's own tear-down.
-
-    The Temporal SDK's threads may be in the middle of handing something over; the tear-down then aborts, in one of four
-    attempts to connect to a server that is not there, and the exit code is 134.
-    """
-    logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # nobody reads it any more
-            stream.flush()
-    os._exit(code)
 
 
 def _end_hung_process(limit: float) -> None:

@@ -21,9 +21,10 @@ from activities.publish_outbox import PublishOutbox
 from activities.resume_schedule import ResumeSchedule
 from db.errors import DatabaseError, DatabaseUnavailableError
 from db.unit_of_work import Pool
+from exits import CannotStartError, leave
 from exporting import WorkerExporting
 from gauges import Gauges
-from process import EXIT_CANNOT_START, CannotStartError, Patience, PollLoops, StoppedEarlyError, leave, stop_on_signals
+from process import EXIT_CANNOT_START, Patience, PollLoops, StoppedEarlyError, stop_on_signals
 from publishing import Publisher
 from settings import Settings
 from workflows import schedule, search_attributes

@@ -18,7 +18,8 @@ from chessboard.aside import AsideError
 from chessboard.settings import Settings
 from db.errors import DatabaseError
 from db.unit_of_work import Pool
-from process import CannotStartError, StoppedEarlyError
+from exits import CannotStartError
+from process import StoppedEarlyError
 
 T = TypeVar("T")
 Id = Annotated[int, typer.Argument(help="The id that `aside list` shows.", min=1)]

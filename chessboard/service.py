@@ -16,8 +16,9 @@ from chessboard.settings import Settings
 from db.errors import DatabaseUnavailableError
 from db.migrations import known
 from db.unit_of_work import Pool, UnitOfWork, open_pool
+from exits import CannotStartError
 from exporting import MeteredExporting
-from process import CannotStartError, Patience, stop_on_signals
+from process import Patience, stop_on_signals
 from settings import opentelemetry
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"

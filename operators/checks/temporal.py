@@ -11,10 +11,10 @@ from temporalio.service import RPCError
 
 from activities import schedule_state
 from activities.schedule_note import moment
+from exits import CannotStartError
 from operators import pollers, schedule_view
 from operators.checks.finding import Finding, NotLookedAtError, State
 from operators.checks.places import Places
-from process import CannotStartError
 from settings import ScheduleSettings
 from workflows import schedule, search_attributes
 

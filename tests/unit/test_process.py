@@ -13,12 +13,13 @@ from temporalio.worker._activity import _ActivityWorker
 from temporalio.worker._workflow import _WorkflowWorker
 
 import process
-from process import EXIT_HUNG, CannotStartError, Patience, PollLoops, StoppedEarlyError
+from exits import CannotStartError
+from process import EXIT_HUNG, Patience, PollLoops, StoppedEarlyError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPT = """
 import asyncio, sys, time
-import process, telemetry
+import exits, process, telemetry
 
 async def main():
     stop = process.stop_on_signals({limit})
@@ -143,7 +144,7 @@ async def test_a_loop_that_nobody_ever_saw_is_missed(monkeypatch: pytest.MonkeyP
 
 def test_leaving_skips_the_tear_down_but_not_the_output() -> None:
     """What was printed and logged is out, the exit code is kept, and nothing else of the interpreter's end runs."""
-    body = "import atexit; atexit.register(print, 'torn down'); print('kept'); telemetry.worker_stopped(); process.leave(3)"
+    body = "import atexit; atexit.register(print, 'torn down'); print('kept'); telemetry.worker_stopped(); exits.leave(3)"
     command = [sys.executable, "-c", SCRIPT.format(body=body, limit=1)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, "torn down" in done.stdout) == (3, False)
