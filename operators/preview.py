@@ -118,6 +118,8 @@ def _show(found: Preview, by: By) -> None:
     if by != "phase":
         out.print(_groups(found, by))
     out.print(_oldest(found))
+    if poison := next((each.id for each in found.oldest if each.refusal), None):
+        out.print(Text(f"Why poison does not expire: booking-expiration explain {poison}"))
 
 
 def _totals(found: Preview) -> Iterator[str]:
@@ -140,11 +142,10 @@ def _groups(found: Preview, by: By) -> Table:
 
 
 def _oldest(found: Preview) -> Table:
-    names = ("booking", "deadline", "overdue", "status", "tenant", "poison")
-    table = frame.table(*names if any(each.refusal for each in found.oldest) else names[:-1], whole=("booking",))
-    table.title, table.title_justify = "the oldest first", "left"
+    table = frame.table("booking", "deadline", "overdue", "status", "tenant", whole=("booking",))
+    table.title, table.title_justify = f"the oldest {len(found.oldest)}; tenants by the beginning of their id", "left"
     for each in found.oldest:
-        poison = [Text(each.refusal, style="red")] if each.refusal else []
+        status = Text(each.status).append(", poison", style="red") if each.refusal else Text(each.status)
         overdue = words.age(found.as_of - each.deadline)
-        table.add_row(Text(str(each.id)), words.moment(each.deadline), overdue, each.status, Text(str(each.tenant_id)), *poison)
+        table.add_row(Text(str(each.id)), words.moment(each.deadline), overdue, status, f"{str(each.tenant_id)[:8]}…")
     return table
