@@ -11,7 +11,7 @@ from activities.messages import StopRequest
 from db import job_state
 from db.unit_of_work import UnitOfWork
 from domain.events import Phase
-from operators import arguments, drain_view, frame, runs, workers
+from operators import arguments, drain_view, frame, pollers, runs
 from operators.frame import CommandError, Json, Reason
 from operators.phase import Phase as TypedPhase
 from settings import OperatorSettings
@@ -156,8 +156,8 @@ async def _start(given: OperatorSettings, order: DrainOrder, *, past_hold: bool)
         )
     if await _is_running(client.get_workflow_handle(workflow_id)):
         raise CommandError(_already(workflow_id))
-    if not await workers.polling(client, given.task_queue):
-        typer.echo(f"warning: {workers.none_polls(given.task_queue)}, so the drain waits for one", err=True)
+    if not await pollers.live(client, given.task_queue):
+        typer.echo(f"warning: {pollers.none_polls(given.task_queue)}, so the drain waits for one", err=True)
     details = {"limits": drain_limits.of_order(order).given(), "phase": order.phase}
     row = await runs.write_down(given, "start_drain", workflow_id, order.reason, details)
     return {

@@ -1,7 +1,7 @@
-"""Who polls the task queue, for work on workflows and on activities, and when they last did."""
+"""Who polls the task queue, for work on workflows and on activities: without a worker nothing that was started goes on."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from temporalio.api.enums.v1 import TaskQueueType
@@ -9,7 +9,8 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 
-from operators.workers import RECENT
+RECENT: Final = timedelta(seconds=75)
+"""A worker asks again after a minute at the latest; the server remembers those that are gone for five."""
 
 KINDS: Final = {"workflow": TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, "activity": TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY}
 
@@ -38,3 +39,13 @@ async def of(client: Client, task_queue: str) -> list[Poller]:
             last = poller.last_access_time.ToDatetime(UTC)
             found.append(Poller(kind, poller.identity, last, (now - last).total_seconds(), now - last <= RECENT))
     return sorted(found, key=lambda poller: (poller.kind, poller.last_access), reverse=True)
+
+
+async def live(client: Client, task_queue: str) -> list[str]:
+    """The identities of the workers that asked for work on workflows in the last minute. Raises `RPCError`."""
+    return sorted({poller.identity for poller in await of(client, task_queue) if poller.live and poller.kind == "workflow"})
+
+
+def none_polls(task_queue: str) -> str:
+    """What to say where there is none."""
+    return f"no worker polls the task queue {task_queue}: start one"

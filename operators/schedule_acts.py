@@ -18,7 +18,7 @@ from activities.schedule_note import NOTE, Pause, moment
 from activities.schedule_state import ScheduleConflictError, altered
 from db import operator_actions, server
 from db.unit_of_work import Pool, UnitOfWork
-from operators import frame, workers
+from operators import frame, pollers
 from operators.frame import CommandError
 from operators.schedule_view import as_dict, timer_id, who_paused
 from settings import OperatorSettings
@@ -174,7 +174,7 @@ def _dropped(workflow_id: str) -> str:
 
 
 async def _nobody(client: Client, given: OperatorSettings, so: str) -> list[str]:
-    return [] if await workers.polling(client, given.task_queue) else [f"{workers.none_polls(given.task_queue)}, {so}"]
+    return [] if await pollers.live(client, given.task_queue) else [f"{pollers.none_polls(given.task_queue)}, {so}"]
 
 
 def _told(earlier: Pause) -> str:
