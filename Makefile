@@ -7,7 +7,7 @@ PYTEST := $(BIN)/pytest -n 3 --dist loadscope $(if $(ARGS),,--cov --cov-report=t
 MANIFESTS := $(filter-out %kustomization.yaml %service-monitor.yaml %prometheus-rule.yaml,$(wildcard deploy/kubernetes/*.yaml))
 MIGRATIONS := $(wildcard migrations/0*.sql chessboard/migrations/0*.sql)
 
-.PHONY: help demo test test-all lint format stack worker bench traffic slo lock histories clean
+.PHONY: help demo test test-all lint format stack worker bench traffic slo session lock histories clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -59,6 +59,9 @@ lock: $(READY) ## both lock files from pyproject.toml (UPGRADE=1 takes newer ver
 	@$(BIN)/uv pip compile -q --universal --generate-hashes $(if $(UPGRADE),--upgrade) pyproject.toml -o requirements.lock
 	@$(BIN)/uv pip compile -q --universal --generate-hashes $(if $(UPGRADE),--upgrade) --group dev pyproject.toml \
 	  -o requirements-dev.lock
+
+session: $(READY) ## play docs/operations.md's four stories on a stack of their own, and record them there
+	@exec $(BIN)/python -m devstack.session
 
 histories: $(READY) ## record runs of every kind for the replay test, before a release (docs/versioning.md)
 	@exec $(BIN)/pytest -q -n 2 --dist loadscope tests/workflow/record_histories.py tests/workflow/record_drains.py
