@@ -64,7 +64,8 @@ session: $(READY) ## play docs/operations.md's four stories on a stack of their 
 	@exec $(BIN)/python -m devstack.session
 
 histories: $(READY) ## record runs of every kind for the replay test, before a release (docs/versioning.md)
-	@exec $(BIN)/pytest -q -n 2 --dist loadscope tests/workflow/record_histories.py tests/workflow/record_drains.py
+	@$(BIN)/pytest -q -n 2 --dist loadscope tests/workflow/record_histories.py tests/workflow/record_drains.py
+	@$(BIN)/python -m tests.workflow.mutations
 
 clean: ## forget the stack's data and all caches, keep .venv
 	@rm -rf .devstack .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

@@ -3,11 +3,16 @@
 import asyncio
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
 from temporalio.api.enums.v1 import VersioningBehavior
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
+from activities.drain_messages import DrainLimits, DrainOrder
+from tests import floor
 from tests.acceptance.process import World, soon
+from tests.floor import MINUTE, Admin
 
 TEMPORAL = Path(sys.executable).parent / "temporal"
 IDLE = 3.0
@@ -51,3 +56,44 @@ async def test_trap_16_a_new_version_waits_for_its_turn(world: World) -> None:
     await soon(lambda: _set_current(world, "2"), "version 2 to be known")
     await world.result()
     assert len(newer.events("cycle completed")) == 1
+
+
+async def _drain(world: World, admin: Admin) -> WorkflowHandle[Any, Any]:
+    """A drain that has done one of two rounds, and goes on when it is told to."""
+    await floor.add(admin, 10, await floor.clock(admin) - MINUTE)
+    order = DrainOrder(cap=10, batch_size=5, rounds_per_run=1, pause=600.0)
+    drain = await world.client.start_workflow("BookingExpirationDrain", order, id=world.name, task_queue=world.name)
+    await world.workers[0].said("batch committed")
+    return drain
+
+
+async def _build_id(world: World) -> str:
+    described = await world.client.get_workflow_handle(world.name).describe()
+    return described.raw_info.versioning_info.deployment_version.build_id
+
+
+@pytest.mark.slow
+async def test_a_drain_ends_on_the_version_it_began_with(world: World, admin: Admin) -> None:
+    """docs/versioning.md: pinned, and so is each run that it goes on as; the newer version gets nothing of it."""
+    await world.start(**_version(world, "1"))
+    await soon(lambda: _set_current(world, "1"), "version 1 to be known")
+    drain = await _drain(world, admin)
+    newer = await world.start(**_version(world, "2"))
+    await soon(lambda: _set_current(world, "2"), "version 2 to be known")
+    await drain.execute_update("set_limits", DrainLimits(pause=0.0))
+    assert (await drain.result())["ReserveExpiredCount"] == 10
+    assert await _build_id(world) == "1"
+    assert newer.events("batch committed") == []
+
+
+@pytest.mark.slow
+async def test_a_run_without_a_version_moves_to_the_first_one(world: World, admin: Admin) -> None:
+    """docs/versioning.md: what began on workers without a version goes on with the first that is made current."""
+    await world.start()
+    drain = await _drain(world, admin)
+    first = await world.start(**_version(world, "1"))
+    await soon(lambda: _set_current(world, "1"), "version 1 to be known")
+    await drain.execute_update("set_limits", DrainLimits(pause=0.0))
+    assert (await drain.result())["ReserveExpiredCount"] == 10
+    assert await _build_id(world) == "1"
+    assert first.events("batch committed") != []
