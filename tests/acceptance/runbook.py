@@ -105,6 +105,7 @@ class Reader:
             "BOOKING_EXPIRATION_OPERATOR_DATABASE_URL": database.operator,
             "BOOKING_EXPIRATION_MIGRATION_DATABASE_URL": database.owner,
             "BOOKING_EXPIRATION_ADMIN_DATABASE_URL": database.admin,
+            "COLUMNS": "160",  # a terminal in which no table is cut
             "TEMPORAL_NAMESPACE": self.world.client.namespace,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             **self.settings,

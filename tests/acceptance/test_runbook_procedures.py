@@ -72,11 +72,11 @@ async def test_after_an_outage(reader: Reader, admin: Admin) -> None:
 @reads(BOOKINGS, "While a drain runs")
 async def test_while_a_drain_runs(reader: Reader, admin: Admin) -> None:
     """Issue 4, section 6: a drain at rest between two rounds: looked at, slowed down, stopped."""
-    await floor.add(admin, 500, await floor.clock(admin) - MINUTE)
+    await floor.add(admin, 3_000, await floor.clock(admin) - MINUTE)
     await reader.world.start()
-    await call(reader.world, "drain", "--cap", "400", "--pause", "10m", "--detach", *WHY)
+    await call(reader.world, "drain", "--cap", "3000", "--pause", "10m", "--detach", *WHY)
     await soon(lambda: admin.fetchval("SELECT count(*) >= 200 FROM crm.booking_audit"), "the first round")
-    await reader.types("running", "of 400")
+    await reader.types("running", "of 3,000")
     await reader.types("lanes 1", "pause 5")
     await reader.types("the drain ends after the batches in hand")
     result = await reader.world.client.get_workflow_handle(f"{reader.world.name}-drain").result()
@@ -133,8 +133,7 @@ async def test_after_a_restart(reader: Reader) -> None:
     """Issue 4, section 6: stopped as Kubernetes does, and another one started: it polls and is ready."""
     assert (await (await reader.world.start()).stop())[0] == 0
     await reader.world.start()
-    await reader.types("workers, workflow", "workers, activity")
-    await reader.types('"status": "ready"')
+    await reader.types("workers, workflow", "workers, activity", '"status": "ready"')
 
 
 @reads(BOOKINGS, "Roll out a new version")

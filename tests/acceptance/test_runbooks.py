@@ -109,7 +109,7 @@ async def test_poison(reader: Reader, admin: Admin) -> None:
     await floor.poison(admin, [poison])
     await reader.world.start()
     await reader.world.result()
-    await reader.types("poison: ", "poison booking (SQLSTATE P0001)", BOOKING_ID=poison)
+    await reader.types("Reserved, poison", "poison booking (SQLSTATE P0001)", BOOKING_ID=poison)
     await admin.execute("DELETE FROM crm.poison")
     await reader.types("triggered")
     await soon(lambda: admin.fetchval("SELECT expired_at FROM crm.bookings"), "the expiry")
