@@ -16,6 +16,7 @@ from operators.frame import CommandError, Json, Reason
 from operators.phase import Phase as TypedPhase
 from settings import OperatorSettings
 from workflows import drain_limits
+from workflows.drain import WRITTEN_DOWN
 
 TYPE: Final = "BookingExpirationDrain"
 SUMMARY: Final = "Drain: up to {cap:,} bookings, {lanes} batches at once"
@@ -174,6 +175,7 @@ async def _started(client: Client, given: OperatorSettings, order: DrainOrder) -
             order,
             id=_id(given),
             task_queue=given.task_queue,
+            memo={WRITTEN_DOWN: order.recorded},
             static_summary=SUMMARY.format(cap=order.cap, lanes=order.lanes),
             static_details=DETAILS,
         )

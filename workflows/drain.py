@@ -2,7 +2,7 @@
 
 import asyncio
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -23,8 +23,19 @@ with workflow.unsafe.imports_passed_through():
     from workflows.steps import OPEN_LIMIT, Steps, canceled, mark
 
 POISON_KEPT: Final = 20
+WRITTEN_DOWN: Final = "operator_action"
+"""The memo in which the command line repeats `recorded`: no form copies a memo."""
+
 _NOTHING: Final = DrainOrder()
 """What a start without any input means; the refusal then says what is missing."""
+
+
+def _own(order: DrainOrder) -> DrainOrder:
+    """The order without what belongs to another drain: the Web UI's form proposes the input of the one before."""
+    continued = workflow.info().continued_run_id is not None
+    written = workflow.memo_value(WRITTEN_DOWN, None) == order.recorded
+    foreign: dict[str, Any] = {} if continued else {"so_far": None, "exhausted": []}
+    return order.model_copy(update=foreign | ({} if written else {"recorded": None}))
 
 
 @workflow.defn(name="BookingExpirationDrain", failure_exception_types=[Exception])
@@ -33,7 +44,7 @@ class BookingExpirationDrain:
 
     @workflow.init
     def __init__(self, order: DrainOrder = _NOTHING) -> None:
-        self._order = order
+        self._order = order = _own(order)
         self._limits = drain_limits.of_order(order)
         self._so_far = order.so_far or DrainSoFar(started_at=workflow.now())
         self._exhausted = set(order.exhausted)
@@ -48,7 +59,7 @@ class BookingExpirationDrain:
     async def run(self, order: DrainOrder = _NOTHING) -> DrainResult:
         """Expire up to `cap` due bookings. Fails before anything expires when the limits are not acceptable (D14)."""
         self._require_limits(None)
-        if order.so_far is None:
+        if (order := self._order).so_far is None:
             limits = self._limits.given()
             self._steps.act("start_drain", actor=order.actor, reason=order.reason, recorded=order.recorded, limits=limits)
         await self._look()

@@ -10,7 +10,7 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, Work
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.testing import WorkflowEnvironment
 
-from activities.drain_messages import DrainLimits, DrainOrder, DrainOutcome, DrainResult
+from activities.drain_messages import DrainLimits, DrainOrder, DrainOutcome, DrainResult, DrainSoFar
 from activities.messages import BatchOrder, PhasePause, PublishOutcome, PublishResult, StopRequest
 from domain.events import Phase
 from tests.workflow.steps import Steps, hang_until_cancelled, refuse, running, start_drain
@@ -129,6 +129,14 @@ async def test_continue_as_new_goes_on_where_it_was(client: Client) -> None:
     assert (result.reserve_expired_count, result.batches, result.outcome) == (45, 5, DrainOutcome.CAP_REACHED)
     assert [number for _, number, _ in _batches(steps)] == [1, 2, 1, 2, 1]  # each run numbers its own batches (D7)
     assert steps.acts == ["start_drain"]
+
+
+async def test_what_belongs_to_another_drain_is_not_taken_over(client: Client) -> None:
+    """Issue 4 §3: the Web UI's form proposes the last drain's input: its counts and its row count for nothing."""
+    steps = _floor(30)
+    before = DrainSoFar(reserve_expired=90)
+    result = await _result(client, steps, so_far=before, exhausted=[Phase.RESERVE], recorded=17)
+    assert (result.reserve_expired_count, result.outcome, steps.acts) == (30, DrainOutcome.DRAINED, ["start_drain"])
 
 
 async def test_set_limits_takes_effect_and_is_carried_on(client: Client) -> None:
