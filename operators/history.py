@@ -110,13 +110,14 @@ def _acts(acts: Sequence[Act]) -> Table:
 
 
 def _details(details: Mapping[str, Any]) -> Iterator[str]:
-    """For people: of before and after what differs; whole texts, such as a note, are in the JSON."""
+    """For people: of before and after what differs; long texts, such as a note, are in the JSON alone."""
     before, after = details.get("before"), details.get("after")
     if isinstance(before, dict) and isinstance(after, dict):
         details = {name: value for name, value in details.items() if name not in ("before", "after")}
         for name in sorted(before.keys() | after.keys()):
             if (was := before.get(name)) != (now := after.get(name)):
-                yield f"{name}: {_short(was)} → {_short(now)}"
+                long = max(len(str(was)), len(str(now))) > LONG
+                yield f"{name}: changed" if long else f"{name}: {_short(was)} → {_short(now)}"
     for name, value in details.items():
         if value is not None:
             yield f"{name}: {_short(value)}"
