@@ -3,6 +3,7 @@
 import asyncio
 import getpass
 import json
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -60,7 +61,7 @@ def list_(
     for row in rows:
         place, state = f"{row['kafka_partition']}/{row['kafka_offset']}", row["resolution"] or "open"
         table.add_row(str(row["id"]), row["reason"], Text(row["detail"]), place, f"{row['set_aside_at']:%F %T}", state)
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)  # what is piped is not squeezed into 80 columns
 
 
 @aside_app.command()

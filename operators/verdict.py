@@ -110,7 +110,8 @@ def _announced(text: str, record: Announcement, now: datetime) -> Finding:
         return Finding("expired_skipped", text, do, f"{_OUTBOX}#parked-record")
     if record.parked_at is not None:
         text += f"; its event (outbox record {record.id}) is parked: {record.park_reason}."
-        do = f"booking-expiration outbox show {record.id}; once the cause is gone: booking-expiration outbox requeue {record.id}"
+        again = f"booking-expiration outbox requeue {record.id} --reason WHY"
+        do = f"booking-expiration outbox show {record.id}; once the cause is gone: {again}"
         return Finding("expired_parked", text, do, f"{_OUTBOX}#parked-record")
     attempts = words.number(record.attempts, "attempt")
     text += f"; its event (outbox record {record.id}) waits to be published, after {attempts}."
