@@ -5,6 +5,9 @@ import pytest
 from tests.workflow.gate import NAMES
 from tests.workflow.mutations import DOCUMENT, MUTATIONS, Mutation, catch, mutated, row
 
+SEEN_ELSEWHERE = "one after the other turned at the same time"
+"""In runs that were cancelled meanwhile: there the second one was never started."""
+
 each = pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 
 
@@ -22,9 +25,9 @@ async def test_a_mutation_is_caught_and_the_table_says_so(mutation: Mutation) ->
 @pytest.mark.slow
 @each
 async def test_what_the_replayer_sees_in_no_history(mutation: Mutation) -> None:
-    """Trap 15: where the table says that the Replayer alone says nothing, it says nothing about any recorded run."""
+    """Trap 15: where the table says "nothing", the Replayer alone says nothing about any recorded run, with one exception."""
     alone = (await catch(mutation, [mutation.seen_in])).by_replayer
-    assert (await catch(mutation, NAMES)).by_replayer == alone
+    assert (await catch(mutation, NAMES)).by_replayer == (alone or mutation.name == SEEN_ELSEWHERE)
 
 
 def test_the_table_has_no_other_lines() -> None:
