@@ -35,7 +35,9 @@ from domain.events import Phase
 ROUNDS: Final = 150
 WARM_UP: Final = 15
 LOOK_EVERY: Final = 50
-GOAL: Final = 0.95
+GOALS: Final = {"lock to commit": 0.95, "whole activity": 0.9}
+"""The first is what `bench.expire` measures; the second has the log's 200 lines in it, one per booking, which O1 asks for."""
+
 Work = Callable[[Pool, datetime, int], Awaitable[None]]
 
 
@@ -58,7 +60,7 @@ async def _compare(what: str, work: Work) -> dict[str, Any]:
         await pool.close()
     (off, on), (cpu_off, cpu_on) = [[median(each[kind] for each in took[is_on]) for is_on in (False, True)] for kind in (0, 1)]
     figures = {"off_ms": off, "on_ms": on, "cpu_off_ms": cpu_off, "cpu_on_ms": cpu_on, "ratio": off / on}
-    return {"what": f"batch of {BATCH} with telemetry, {what}", **figures, "goal": GOAL}
+    return {"what": f"batch of {BATCH} with telemetry, {what}", **figures, "goal": GOALS[what]}
 
 
 async def _measure(pool: Pool, as_of: datetime, work: Work) -> dict[bool, list[tuple[float, float]]]:
