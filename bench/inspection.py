@@ -67,7 +67,8 @@ _OUTBOX: Final = """
                             payload, headers, correlation_id, occurred_at, attempts, published_at, kafka_partition, kafka_offset,
                             parked_at, park_reason)
     SELECT gen_random_uuid(), 'Booking', gen_random_uuid(), 2, md5((n % 5000)::text)::uuid, 'pin.crm.booking-expired.v1', 1,
-           (SELECT convert_to(repeat('x', 290), 'UTF8')), (SELECT jsonb_build_object('ce_type', repeat('h', 450))), 'run', now() - interval '1 hour', 1, CASE WHEN n >= $3 THEN now() END, CASE WHEN n >= $3 THEN n % 6 END,
+           (SELECT convert_to(repeat('x', 290), 'UTF8')), (SELECT jsonb_build_object('ce_type', repeat('h', 450))), 'run',
+           now() - interval '1 hour', 1, CASE WHEN n >= $3 THEN now() END, CASE WHEN n >= $3 THEN n % 6 END,
            CASE WHEN n >= $3 THEN n END, CASE WHEN n < $4 THEN now() END, CASE WHEN n < $4 THEN 'too large' END
       FROM generate_series($1::bigint, $2::bigint - 1) AS n"""
 
@@ -79,7 +80,7 @@ _LATEST_DUE: Final = """
 
 
 async def run(rows: int = ROWS) -> dict[str, Any]:
-    """Seconds of processor time that whole commands take, and of their database part; `ratio` is the limit over the slower one."""
+    """Seconds of processor time that whole commands take, and of their database part; `ratio`: the limit over the slower one."""
     needed = rows * BYTES_PER_ROW * 1.3
     if (free := shutil.disk_usage(".").free) < needed:
         sys.exit(f"{free / 1e9:.0f} GB are free here; {rows:,} rows need about {needed / 1e9:.0f}")

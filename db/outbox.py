@@ -206,7 +206,8 @@ WITH parked AS (
 INSERT INTO crm.operator_actions (actor, action, target, reason, details)
 SELECT $2, 'requeue_record', 'outbox/' || id, $3, jsonb_build_object(
          'event_id', event_id, 'booking_id', aggregate_id,
-         'before', jsonb_build_object('parked_at', parked_at, 'park_reason', park_reason, 'skipped_at', NULL, 'attempts', attempts),
+         'before', jsonb_build_object(
+           'parked_at', parked_at, 'park_reason', park_reason, 'skipped_at', NULL, 'attempts', attempts),
          'after', jsonb_build_object('parked_at', NULL, 'park_reason', NULL, 'skipped_at', NULL))
   FROM parked ORDER BY id"""
 
