@@ -86,6 +86,7 @@ class KafkaSettings(BaseSettings):
         extra="ignore",
         hide_input_in_errors=True,
         str_strip_whitespace=True,
+        defer_build=True,  # a command uses one of these models and does not wait for the others
     )
 
     kafka_bootstrap_servers: Hosts = Field(
