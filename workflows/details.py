@@ -22,11 +22,8 @@ def of_cycle(progress: CycleProgress) -> str:
         lines += ["", f"**Attention:** {_plain(progress.reason)}"]
     lines += [
         "",
-        "| | Reserve | Booking |",
-        "|---|---|---|",
-        f"| due at the start | {progress.reserve_backlog} | {progress.booking_backlog} |",
-        f"| expired | {progress.reserve_expired} | {progress.booking_expired} |",
-        "",
+        f"- Reserve: {progress.reserve_expired} expired, {progress.reserve_backlog} were due at the start",
+        f"- Booking: {progress.booking_expired} expired, {progress.booking_backlog} were due at the start",
         f"- AsOf: {progress.as_of.isoformat() if progress.as_of else 'not read yet'}",
         f"- held by somebody else and skipped: {progress.skipped_locked}",
         f"- published: {progress.published}, parked now: {progress.parked}, parked in all: {progress.parked_records}",
@@ -46,11 +43,8 @@ def of_drain(progress: DrainProgress) -> str:
         lines += ["", f"**Attention:** {_plain(progress.reason)}"]
     lines += [
         "",
-        "| | Reserve | Booking |",
-        "|---|---|---|",
-        f"| due now | {progress.reserve_backlog} | {progress.booking_backlog} |",
-        f"| expired | {done.reserve_expired} | {done.booking_expired} |",
-        "",
+        f"- Reserve: {done.reserve_expired} expired, {progress.reserve_backlog} due now",
+        f"- Booking: {done.booking_expired} expired, {progress.booking_backlog} due now",
         f"- {done.expired} of at most {limits.cap} in {done.batches} batches, {progress.rate:.0f} bookings/s, left: {left}",
         f"- batches at once: {limits.lanes}, time budget: {limits.time_budget:.0f} s, pause: {limits.pause:.0f} s",
         f"- published: {done.published}, parked: {done.parked}",

@@ -150,7 +150,14 @@ async def test_progress_and_current_details_say_the_same(client: Client) -> None
     shown = metadata.current_details
     assert all(
         words in shown
-        for words in ("**expiring Booking**", "| 40 | 20 |", "parked in all: 3", str(during.poison_ids[0]), "runbooks/")
+        for words in (
+            "**expiring Booking**",
+            "- Reserve: 3 expired, 40 were due",
+            "- Booking: 0 expired, 20 were due",
+            "parked in all: 3",
+            str(during.poison_ids[0]),
+            "runbooks/",
+        )
     )
     assert (after.step, after.booking_expired, after.published) == ("ended: completed", 4, 5)
 
