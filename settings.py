@@ -79,15 +79,11 @@ class KafkaSettings(BaseSettings):
     read from a file bring both.
     """
 
+    # Built when used: a command needs one of these models and does not wait for the others.
     model_config = SettingsConfigDict(
-        env_prefix=_PREFIX,
-        env_ignore_empty=True,
-        frozen=True,
-        extra="ignore",
-        hide_input_in_errors=True,
-        str_strip_whitespace=True,
-        defer_build=True,  # a command uses one of these models and does not wait for the others
-    )
+        env_prefix=_PREFIX, env_ignore_empty=True, frozen=True, extra="ignore", hide_input_in_errors=True,
+        str_strip_whitespace=True, defer_build=True,
+    )  # fmt: skip
 
     kafka_bootstrap_servers: Hosts = Field(
         validation_alias=_plain("KAFKA_BOOTSTRAP_SERVERS"), examples=["kafka-1.example:9092,kafka-2.example:9092"]

@@ -156,10 +156,10 @@ async def test_taken_port(world: World, silent: socket.socket) -> None:
 
 
 async def test_an_address_that_is_none(world: World) -> None:
-    """Issue 3, 8: what is no address is not waited for; the line names the variable and gives an example."""
-    said = await _refusal(await world.launch(TEMPORAL_ADDRESS="not a host"))
-    assert said.startswith("worker: TEMPORAL_ADDRESS=not a host: ")
-    assert said.endswith("; for example localhost:7233\n")
+    """Issue 3, 8: what is no address is a wrong setting and not waited for; the line gives an example."""
+    said = await _refusal(await world.launch(TEMPORAL_ADDRESS="not a host"), code=2)
+    assert said.startswith("settings: TEMPORAL_*: a host must be written host:port")
+    assert said.endswith("for example TEMPORAL_ADDRESS=localhost:7233\n")
 
 
 async def test_bad_settings(world: World) -> None:
