@@ -55,7 +55,7 @@ async def test_a_triggered_cycle_end_to_end(world: World, admin: Admin) -> None:
     assert found.items() <= (await _attributes(run)).items()
     assert 0 < result.pop("DurationMs") < 30_000
     said = {"ReserveExpiredCount": 29, "BookingExpiredCount": 20, "SkippedLockedCount": 0, "PoisonCount": 1}
-    assert result == {**said, "PublishedCount": 49, "ParkedCount": 0, "Outcome": "completed"}
+    assert result == {**said, "PublishedCount": 49, "ParkedCount": 0, "Outcome": "completed", "Reason": ""}
 
 
 async def test_o1_the_log_of_a_cycle(world: World, admin: Admin) -> None:
