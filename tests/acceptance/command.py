@@ -12,7 +12,7 @@ import cli
 from tests.acceptance.process import ROOT, World
 
 COMMAND: Final = Path(sys.executable).parent / "booking-expiration"
-_WATCHING: Final = (("drain", "--cap"), ("drain", "status", "--watch"))
+_WATCHING: Final = (("drain", "--cap"), ("drain", "status", "--watch"), ("outbox", "requeue"))
 """What listens to Ctrl-C, as only a process of its own can."""
 
 
@@ -27,7 +27,7 @@ class Done:
 
 async def call(world: World, *arguments: str, **settings: str) -> Done:
     """Run it in the test's world, as the operators' role there, without a process of its own where it needs none."""
-    if any(arguments[: len(start)] == start for start in _WATCHING) and not {"--json", "--detach"} & {*arguments}:
+    if any(arguments[: len(start)] == start for start in _WATCHING):
         return await typed(world, *arguments, **settings)
     environment = world.environment(_ours(world, settings))
     result = await asyncio.to_thread(CliRunner().invoke, cli.app, arguments, env=environment, catch_exceptions=False)
