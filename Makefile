@@ -3,7 +3,7 @@ LOCK := $(shell cat requirements-dev.lock pyproject.toml | cksum | tr ' ' -)
 READY := .venv/.installed-$(LOCK)
 BIN := .venv/bin
 # Coverage says something about all tests only, not about some of them.
-PYTEST := $(BIN)/pytest -n 3 --dist loadscope --no-loadscope-reorder $(if $(ARGS),,--cov --cov-report=term)
+PYTEST := $(BIN)/pytest -n 3 --dist loadscope $(if $(ARGS),,--cov --cov-report=term)
 MANIFESTS := $(filter-out %kustomization.yaml %service-monitor.yaml %prometheus-rule.yaml,$(wildcard deploy/kubernetes/*.yaml))
 MIGRATIONS := $(wildcard migrations/0*.sql chessboard/migrations/0*.sql)
 
@@ -64,7 +64,7 @@ session: $(READY) ## play docs/operations.md's four stories on a stack of their 
 	@exec $(BIN)/python -m devstack.session
 
 histories: $(READY) ## record runs of every kind for the replay test, before a release (docs/versioning.md)
-	@$(BIN)/pytest -q -n 2 --dist loadscope --no-loadscope-reorder tests/workflow/record_histories.py tests/workflow/record_drains.py
+	@$(BIN)/pytest -q -n 2 --dist loadscope tests/workflow/record_histories.py tests/workflow/record_drains.py
 	@$(BIN)/python -m tests.workflow.mutations
 
 clean: ## forget the stack's data and all caches, keep .venv

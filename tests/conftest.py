@@ -34,7 +34,6 @@ _LONG = (
     "test_operator_mistakes",
     "test_schedule_commands",
 )
-_FIRST = (*_LONG, "test_demo", "test_traffic")
 _ASKS_ONLY = ("collectonly", "help", "version", "markers", "showfixtures", "show_fixtures_per_test")
 _STACK = pytest.StashKey[contextlib.ExitStack]()
 Administrator: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -64,12 +63,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """The slow tests of these files take a quarter of an hour together: they are run before a release, by `make test-all`."""
     if item.path.stem in _LONG and item.get_closest_marker("slow"):
         item.add_marker("long")
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes minutes begins first, so that no xdist worker is left alone with it at the end."""
-    items.sort(key=lambda item: item.path.stem not in _FIRST)
 
 
 @pytest.hookimpl(wrapper=True)

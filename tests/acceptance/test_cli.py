@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.command import typed as call
+from tests.acceptance.command import call
 from tests.acceptance.process import World
 from workflows import schedule
 

@@ -12,7 +12,7 @@ from activities import schedule_note, schedule_state
 from activities.schedule_note import NOTE
 from operators import frame, schedule_acts
 from operators.frame import CommandError
-from tests.acceptance.command import Done, call, typed
+from tests.acceptance.command import Done, call
 from tests.acceptance.process import World, soon
 from tests.acceptance.test_worker_version import _set_current as set_current
 from tests.acceptance.test_worker_version import _version as versioned
@@ -234,7 +234,7 @@ async def test_servers_away(world: World, command: str) -> None:
 
 async def test_two_operators_at_once(running: World, admin: Administrator) -> None:
     """Trap 5: two pauses in the same moment: both are written down, one note stands, whole."""
-    both = await asyncio.gather(*(typed(running, "schedule", "pause", "-r", reason) for reason in ("one", "two")))
+    both = await asyncio.gather(*(call(running, "schedule", "pause", "-r", reason) for reason in ("one", "two")))
     read = schedule_note.read((await _state(running))[1])
     assert [done.code for done in both] == [0, 0], both
     assert read is not None
