@@ -28,6 +28,7 @@ async def test_x7_200_random_cancellations(pool: Pool, admin: Admin) -> None:
         committed = await admin.fetchval("SELECT count(*) FROM crm.expiration_batches WHERE run_id = $1", f"run-{n}")
         assert committed == (0 if isinstance(reported, asyncio.CancelledError) else 1), f"cancel {n}: {reported!r}"
         outcomes.append(committed)
+        took *= 0.95 if committed else 1.05  # however busy the machine is, about half of the cancels come before the COMMIT
     assert 20 < sum(outcomes) < 180, "cancels must land on both sides of the COMMIT"
     assert await admin.fetchval(IN_TRANSACTION) == 0
     assert (await floor.written(admin))["outbox"] == 5 * sum(outcomes)

@@ -121,9 +121,9 @@ async def test_an_expired_lease_is_taken_over_and_a_late_settle_changes_nothing(
     """D9: after its lease a record belongs to the next publisher; the old token can neither settle, release nor park it."""
     await outbox_rows.fill(admin, 1, TOPIC)
     old, new = uuid4(), uuid4()
-    [record] = await claim(pool, old, lease=0.02)
+    [record] = await claim(pool, old, lease=0.5)
     assert await claim(pool, new, lease=20) == [] or pytest.fail("the lease was not kept")
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.6)
     [again] = await claim(pool, new)
     assert (again.id, again.event_id, again.attempts) == (record.id, record.event_id, 2)
     assert await settle(pool, old, [record]) == 0
