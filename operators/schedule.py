@@ -1,6 +1,5 @@
 """`booking-expiration schedule …`: what fires the cycle every minute, and how to stop, resume and trigger it."""
 
-import re
 from datetime import timedelta
 from typing import Annotated, Final
 
@@ -8,23 +7,20 @@ import typer
 
 import settings as configuration
 from activities import schedule_note
-from operators import frame, schedule_acts, schedule_view
+from operators import arguments, frame, schedule_acts, schedule_view
 from operators.frame import Json
 from operators.schedule_acts import Done
 from workflows import schedule
 
 LONGEST: Final = timedelta(days=7)
 MAX_REASON: Final = 500
-_DURATION: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
 
 app = typer.Typer(no_args_is_help=True, help="The schedule that fires the cycle every minute.")
 
 
 def duration(text: str) -> timedelta:
     """`30m`, `2h`, `90s`, `1h30m`; raises `BadParameter` for anything else, for nothing, and for more than 7 days."""
-    found = _DURATION.fullmatch(text.strip())
-    given = [int(part or 0) for part in found.groups()] if found and len(text) < 20 else []  # noqa: PLR2004 # no week is as long
-    seconds = sum(part * unit for part, unit in zip(given, (86_400, 3600, 60, 1), strict=False))
+    seconds = arguments.seconds_in(text)
     if not 0 < seconds <= LONGEST.total_seconds():
         raise typer.BadParameter(f"{text!r} is no time from 1s to 7d, written as 30m, 2h, 90s or 1h30m")
     return timedelta(seconds=seconds)

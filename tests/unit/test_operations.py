@@ -76,7 +76,7 @@ def test_a_document_without_a_place_is_refused() -> None:
         session_text.replaced(document, {"one": "$ new", "two": "$ more"})
 
 
-@pytest.mark.parametrize("leak", ["see /home/anna/x", "at /work/y", "7@my-host"])
+@pytest.mark.parametrize("leak", ["see /home/anna/x", "at /var/y", "7@my-host"])
 def test_what_belongs_to_the_machine_is_refused(leak: str) -> None:
     """A transcript with a path or this machine's name is not written; an address within the Web UI is no path."""
     session_text.require_neutral({"one": "in the Web UI: /namespaces/default/workflows/x"}, "my-host")
