@@ -1,6 +1,7 @@
 """Reading and writing what an operator sets on the schedule: paused, and its note. Everything else of it stays (D1, trap 5)."""
 
 import asyncio
+import random
 from collections.abc import Callable
 from typing import Final
 
@@ -9,9 +10,9 @@ from temporalio.api.workflowservice.v1 import DescribeScheduleRequest, DescribeS
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-ATTEMPTS: Final = 10
+ATTEMPTS: Final = 15
 PAUSE: Final = 0.2
-"""Seconds between writing and reading back: the server takes an update in without waiting for it."""
+"""Seconds, at first and on average, between writing and reading back: the server takes an update in without waiting for it."""
 
 
 class ScheduleConflictError(Exception):
@@ -60,7 +61,7 @@ async def change(client: Client, schedule_id: str, wanted: Callable[[ScheduleSta
     `wanted` is asked again after each write, until the server has what it asks for. Raises `NoScheduleError`,
     `ScheduleConflictError`, `RPCError`.
     """
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
         described = await existing(client, schedule_id)
         if (state := wanted(described.schedule.state)) is None:
             return False
@@ -70,7 +71,8 @@ async def change(client: Client, schedule_id: str, wanted: Callable[[ScheduleSta
         schedule.CopyFrom(described.schedule)
         schedule.state.CopyFrom(state)
         await write(client, schedule_id, described, schedule)
-        await asyncio.sleep(PAUSE)
+        # Two who want different things must not overwrite each other in step: one must read before the other writes.
+        await asyncio.sleep(PAUSE * random.uniform(0.25, 1.5 + attempt))  # noqa: S311 # nobody gains by guessing it
     raise ScheduleConflictError(f"schedule {schedule_id} kept changing; see who else writes it, then try again")
 
 

@@ -232,6 +232,19 @@ async def test_servers_away(world: World, command: str) -> None:
     assert (await _state(world))[0]
 
 
+@pytest.mark.parametrize("apart", [0.0, 0.1, 0.15])
+async def test_two_in_step(running: World, apart: float) -> None:
+    """Whoever writes between another's writing and reading back must not be overwritten for ever: both come to an end."""
+
+    async def write(note: str, after: float) -> bool:
+        await asyncio.sleep(after)
+        wanted = lambda state: schedule_state.altered(state, paused=True, note=note)  # noqa: E731
+        return await schedule_state.change(running.client, running.name, wanted)
+
+    assert await asyncio.gather(write("one", 0), write("two", apart)) == [True, True]
+    assert await _state(running) in {(True, "one"), (True, "two")}
+
+
 async def test_two_operators_at_once(running: World, admin: Administrator) -> None:
     """Trap 5: two pauses in the same moment: both are written down, one note stands, whole."""
     both = await asyncio.gather(*(call(running, "schedule", "pause", "-r", reason) for reason in ("one", "two")))
