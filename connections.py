@@ -1,11 +1,10 @@
 """Connections as the settings describe them, for the worker and the command line alike."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from temporalio.client import Client
-from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
-from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.service import ConnectConfig, ServiceClient, WorkflowService
 
 from db import migrations
 from db.errors import MIGRATE, DatabaseError
@@ -14,10 +13,14 @@ from exits import CannotStartError
 from settings import KafkaSettings, Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from temporalio.client import Client
     from temporalio.worker import WorkerDeploymentConfig
 
     from publishing import KafkaOptions
 
+T = TypeVar("T")
 CONNECT_TIMEOUT: Final = 10.0
 CLOSE_TIMEOUT: Final = 2.0
 """Seconds that a server has to take a connection, or to let it go."""
@@ -67,21 +70,44 @@ async def close(pool: Pool) -> None:
         pool.terminate()
 
 
-async def temporal(arguments: dict[str, Any]) -> Client:
+async def temporal(arguments: dict[str, Any]) -> "Client":
     """A client by the given arguments of `settings.temporal()` (D21).
 
     Raises `RuntimeError` when the server cannot be reached, `CannotStartError` when its address is none.
     """
+    from temporalio.client import Client  # noqa: PLC0415 # see `frontend`
+    from temporalio.contrib.pydantic import pydantic_data_converter  # noqa: PLC0415
+
+    return await _connected(Client.connect(**arguments, data_converter=pydantic_data_converter), arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Frontend:
+    """Temporal for those that only look: its calls, without the half of the SDK that starts and signals workflows."""
+
+    workflow_service: WorkflowService
+    namespace: str
+
+
+async def frontend(arguments: dict[str, Any]) -> Frontend:
+    """The same server as `temporal` reaches, in half the time that it takes to import a client. Raises what that does."""
+    given = {"namespace": "default", **arguments}
+    namespace = given.pop("namespace")
+    service = await _connected(ServiceClient.connect(ConnectConfig(**given)), arguments)
+    return Frontend(service.workflow_service, namespace)
+
+
+async def _connected(work: "Awaitable[T]", arguments: dict[str, Any]) -> T:
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT):  # the SDK's own limit is 30 s
-            return await Client.connect(**arguments, data_converter=pydantic_data_converter)
+            return await work
     except TimeoutError:
         raise RuntimeError(f"no answer within {CONNECT_TIMEOUT:.0f} s") from None
     except ValueError as error:
         raise CannotStartError(f"TEMPORAL_ADDRESS={arguments['target_host']}: {error}; for example localhost:7233") from error
 
 
-async def ask(client: Client) -> str | None:
+async def ask(client: "Client") -> str | None:
     """What keeps Temporal from serving us, or None."""
     return None if await client.service_client.check_health() else "the frontend says it is not serving"
 
@@ -92,6 +118,7 @@ def deployment(settings: Settings) -> "WorkerDeploymentConfig | None":
     Pinned: a cycle ends on the code that it began with. What lives longer is started with an override (`schedule pause --for`):
     said at `workflow.defn`, a worker without a version could not run it.
     """
+    from temporalio.common import VersioningBehavior, WorkerDeploymentVersion  # noqa: PLC0415
     from temporalio.worker import WorkerDeploymentConfig  # noqa: PLC0415 # commands do not wait for the worker's library
 
     if settings.deployment_name is None or settings.build_id is None:

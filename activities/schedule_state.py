@@ -3,16 +3,30 @@
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from temporalio.api.schedule.v1 import Schedule, ScheduleState
 from temporalio.api.workflowservice.v1 import DescribeScheduleRequest, DescribeScheduleResponse, UpdateScheduleRequest
-from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError, RPCStatusCode, WorkflowService
+
+if TYPE_CHECKING:
+    from temporalio.client import Client  # half a command's start, which those that only look need not wait for
 
 ATTEMPTS: Final = 15
 PAUSE: Final = 0.2
 """Seconds, at first and on average, between writing and reading back: the server takes an update in without waiting for it."""
+
+
+class Frontend(Protocol):
+    """What it takes to ask Temporal something: every `Client` has it."""
+
+    @property
+    def namespace(self) -> str:
+        """Where the schedule and the cycles are."""
+
+    @property
+    def workflow_service(self) -> WorkflowService:
+        """The calls."""
 
 
 class ScheduleConflictError(Exception):
@@ -23,7 +37,7 @@ class NoScheduleError(Exception):
     """There is no such schedule; the message says how to make it."""
 
 
-async def describe(client: Client, schedule_id: str) -> DescribeScheduleResponse | None:
+async def describe(client: Frontend, schedule_id: str) -> DescribeScheduleResponse | None:
     """The schedule as the server has it, or None."""
     try:
         return await client.workflow_service.describe_schedule(
@@ -35,14 +49,14 @@ async def describe(client: Client, schedule_id: str) -> DescribeScheduleResponse
         raise
 
 
-async def existing(client: Client, schedule_id: str) -> DescribeScheduleResponse:
+async def existing(client: Frontend, schedule_id: str) -> DescribeScheduleResponse:
     """The same, where it must be there. Raises `NoScheduleError`, `RPCError`."""
     if (described := await describe(client, schedule_id)) is None:
         raise NoScheduleError(f"there is no schedule {schedule_id}; create it: booking-expiration schedule apply")
     return described
 
 
-async def write(client: Client, schedule_id: str, described: DescribeScheduleResponse, schedule: Schedule) -> None:
+async def write(client: "Client", schedule_id: str, described: DescribeScheduleResponse, schedule: Schedule) -> None:
     """Write it if nobody else did since `described`; only reading back tells, as the server may drop it with an OK (trap 5)."""
     await client.workflow_service.update_schedule(
         UpdateScheduleRequest(
@@ -55,7 +69,7 @@ async def write(client: Client, schedule_id: str, described: DescribeScheduleRes
     )
 
 
-async def change(client: Client, schedule_id: str, wanted: Callable[[ScheduleState], ScheduleState | None]) -> bool:
+async def change(client: "Client", schedule_id: str, wanted: Callable[[ScheduleState], ScheduleState | None]) -> bool:
     """Bring the operator's state to what `wanted` makes of the present one; False where it wants nothing and returns None.
 
     `wanted` is asked again after each write, until the server has what it asks for. Raises `NoScheduleError`,

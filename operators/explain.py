@@ -56,7 +56,7 @@ async def _read(given: OperatorSettings, booking_id: UUID) -> tuple[Facts, dict[
 
 
 async def _schedule(given: OperatorSettings) -> Schedule:
-    return await sources.schedule(await frame.temporal(), given.schedule_id)
+    return await sources.schedule(await frame.frontend(), given.schedule_id)
 
 
 async def _facts(given: OperatorSettings, booking_id: UUID) -> Facts:

@@ -7,12 +7,11 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Collection, Coroutine
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
 from rich.table import Column, Table
-from temporalio.client import Client
 from temporalio.service import RPCError
 
 import connections
@@ -24,6 +23,9 @@ from db.unit_of_work import Pool, open_pool
 from exits import CannotStartError
 from operators import refusals
 from settings import OperatorSettings
+
+if TYPE_CHECKING:
+    from temporalio.client import Client
 
 T = TypeVar("T")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text for people.")]
@@ -64,9 +66,14 @@ async def database(given: OperatorSettings) -> AsyncIterator[Pool]:
         await connections.close(pool)
 
 
-async def temporal() -> Client:
+async def temporal() -> "Client":
     """A client of the Temporal server that `TEMPORAL_*` names."""
     return await connections.temporal(configuration.temporal())
+
+
+async def frontend() -> connections.Frontend:
+    """The same server, for commands that only look."""
+    return await connections.frontend(configuration.temporal())
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -7,7 +7,8 @@ from typing import Final
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
-from temporalio.client import Client
+
+from activities.schedule_state import Frontend
 
 RECENT: Final = timedelta(seconds=75)
 """A worker asks again after a minute at the latest; the server remembers those that are gone for five."""
@@ -26,7 +27,7 @@ class Poller:
     live: bool
 
 
-async def of(client: Client, task_queue: str) -> list[Poller]:
+async def of(client: Frontend, task_queue: str) -> list[Poller]:
     """All pollers that the server remembers, the latest first. Raises `RPCError`."""
     found = []
     for kind, number in KINDS.items():
@@ -41,7 +42,7 @@ async def of(client: Client, task_queue: str) -> list[Poller]:
     return sorted(found, key=lambda poller: (poller.kind, poller.last_access), reverse=True)
 
 
-async def live(client: Client, task_queue: str) -> list[str]:
+async def live(client: Frontend, task_queue: str) -> list[str]:
     """The identities of the workers that asked for work on workflows in the last minute. Raises `RPCError`."""
     return sorted({poller.identity for poller in await of(client, task_queue) if poller.live and poller.kind == "workflow"})
 

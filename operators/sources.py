@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from temporalio.api.workflowservice.v1 import DescribeScheduleResponse
-from temporalio.client import Client
 from temporalio.service import RPCError
 
 import settings as configuration
 from activities import schedule_note, schedule_state
 from activities.schedule_note import Pause
+from activities.schedule_state import Frontend
 from db.errors import DatabaseError
 from exits import CannotStartError
 from operators import refusals
@@ -38,7 +38,7 @@ class Schedule:
         return self.exists and not self.paused and not self.used_up
 
 
-async def schedule(client: Client, schedule_id: str) -> Schedule:
+async def schedule(client: Frontend, schedule_id: str) -> Schedule:
     """The schedule as Temporal has it. Raises `RPCError`."""
     described = await schedule_state.describe(client, schedule_id)
     return Schedule() if described is None else _schedule(described)

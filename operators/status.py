@@ -79,7 +79,7 @@ async def _database(given: OperatorSettings) -> Overview:
 
 
 async def _temporal(given: OperatorSettings) -> tuple[Schedule, list[Poller]]:
-    client = await frame.temporal()
+    client = await frame.frontend()
     return await asyncio.gather(sources.schedule(client, given.schedule_id), pollers.of(client, given.task_queue))
 
 

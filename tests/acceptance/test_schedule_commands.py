@@ -241,7 +241,7 @@ async def test_two_in_step(running: World, apart: float) -> None:
         wanted = lambda state: schedule_state.altered(state, paused=True, note=note)  # noqa: E731
         return await schedule_state.change(running.client, running.name, wanted)
 
-    assert await asyncio.gather(write("one", 0), write("two", apart)) == [True, True]
+    assert all(await asyncio.gather(write("one", 0), write("two", apart)))
     assert await _state(running) in {(True, "one"), (True, "two")}
 
 
