@@ -1,21 +1,28 @@
-"""Makes the pictures of the README from a real run: `.venv/bin/python -m devstack.images`, which takes two minutes.
+"""Makes the pictures of the README and of docs/operations.md from real runs: `.venv/bin/python -m devstack.images`.
 
-It plays the demo, draws its final picture (docs/images/demo.svg), and photographs two pages of the Temporal Web UI with
-headless Chromium: the running schedule and a finished cycle. Needs `chromium` on the PATH, which no lock file brings
-(Debian and Ubuntu: `apt-get install chromium`).
+It plays the demo, draws its final picture (docs/images/demo.svg), and photographs pages of the Temporal Web UI with headless
+Chromium: there the running schedule and a finished cycle; then, on a stack of its own, what operators see: the schedule, a cycle
+that waits for Kafka, a drain (docs/images/ui-*.png; the form is filled in by hand). All in four minutes. Needs `chromium` on the
+PATH, which no lock file brings (Debian and Ubuntu: `apt-get install chromium`).
 """
 
+import asyncio
 import os
 import subprocess
 import sys
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 from shutil import which
 from typing import Final
 
-from devstack import demo
+from temporalio.client import ScheduleActionExecutionStartWorkflow
+
+from devstack import demo, demo_place, session_stage, stack
 from devstack.demo_play import ROOT, Play
 from devstack.errors import StackError
+from devstack.session_stage import Stage
+from devstack.session_terminal import Terminal
 
 IMAGES: Final = ROOT / "docs" / "images"
 _QUIET: Final = (
@@ -24,6 +31,9 @@ _QUIET: Final = (
 )  # fmt: skip
 _RENDERING: Final = 20_000
 """Milliseconds of the page's own time: the Web UI is a program that asks the server several times before all is there."""
+_TO_PUBLISHING: Final = 4.0
+_SOME_ROUNDS: Final = 15.0
+"""Seconds."""
 
 
 def photograph(play: Play) -> None:
@@ -31,6 +41,54 @@ def photograph(play: Play) -> None:
     ui, first = play.place.web_ui, play.cycles.done[0]
     _shoot(f"{ui}/schedules/{play.place.settings.schedule_id}", IMAGES / "schedule.png", 1500, 1240)
     _shoot(f"{ui}/workflows/{first.workflow_id}/{first.run_id}/timeline", IMAGES / "cycle.png", 1700, 980)
+
+
+def operators() -> None:
+    """What an operator sees, on a stack of its own. Raises `StackError`."""
+    parts = list(stack.ALL)
+    with stack.running(preferred_ports=True, say=print) as running, demo_place.prepared(running.addresses, parts, "ui") as place:
+        asyncio.run(_operators(place, running))
+
+
+async def _operators(place: demo_place.Place, running: stack.Stack) -> None:
+    ui, schedule_id = place.web_ui, place.settings.schedule_id
+    terminal = Terminal(session_stage.neutral(place.addresses))
+
+    async def shoot(page: str, name: str) -> None:
+        await asyncio.to_thread(_shoot, f"{ui}/{page}", IMAGES / f"{name}.png", 1400, 1100)
+
+    async with session_stage.staged(place, running) as stage:
+        await stage.start_worker()
+        await _overdue(stage)
+        await stage.stop_kafka()
+        run = await _started(stage, schedule_id)
+        await shoot(f"workflows/{run}/user-metadata", "ui-cycle")
+        await stage.start_kafka()
+        await stage.cycle_over()
+        await terminal.run('booking-expiration drain --cap 2000 --lanes 2 --pause 8s --detach --reason "INC-2041: worker down"')
+        await asyncio.sleep(_SOME_ROUNDS)
+        await shoot(f"workflows/{schedule_id}-drain//user-metadata", "ui-drain")
+        await shoot(f"schedules/{schedule_id}", "ui-schedule")
+
+
+async def _overdue(stage: Stage) -> None:
+    """A backlog, and a booking in it that refuses to expire."""
+    late = timedelta(minutes=40)
+    reserves = await stage.book(2_000, over=late)
+    await stage.book(57, "Booked", over=late)
+    await stage.freeze_deal(reserves[0])
+
+
+async def _started(stage: Stage, schedule_id: str) -> str:
+    """The workflow and run id of a cycle that has come as far as publishing, which Kafka keeps it from."""
+    handle = stage.client.get_schedule_handle(schedule_id)
+    await stage.quiet()
+    await handle.trigger()
+    await asyncio.sleep(_TO_PUBLISHING)
+    for action in (await handle.describe()).info.running_actions:
+        if isinstance(action, ScheduleActionExecutionStartWorkflow):
+            return f"{action.workflow_id}/{action.first_execution_run_id}"
+    raise StackError("the cycle did not wait for Kafka")
 
 
 def _shoot(page: str, target: Path, width: int, height: int) -> None:
@@ -46,6 +104,7 @@ def main() -> int:
     if which("chromium") is None:
         raise SystemExit("images: the program chromium is missing; on Debian and Ubuntu: apt-get install chromium")
     try:
+        operators()
         return demo.main(["--svg", str(IMAGES / "demo.svg")], photograph)
     except (subprocess.SubprocessError, StackError) as error:
         raise SystemExit(f"images: {error}") from None
