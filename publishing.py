@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
@@ -144,13 +144,18 @@ class Publisher:
         self._max_record_bytes = max_record_bytes
         self._producer: AIOKafkaProducer | None = None
         self._making = asyncio.Lock()
-        self._deadlines: set[asyncio.Timeout] = set()
         self._closed = False
         self.last_error: str | None = None
 
-    async def send(self, records: Sequence[Record], timeout: float = SEND_TIMEOUT) -> list[Outcome]:  # noqa: ASYNC109 # it reports
+    async def send(
+        self,
+        records: Sequence[Record],
+        timeout: float = SEND_TIMEOUT,  # noqa: ASYNC109 # it reports
+        under_way: set[asyncio.Timeout] | None = None,
+    ) -> list[Outcome]:
         """One outcome per record, in their order, after `timeout` seconds at the latest; records of one key keep their order.
 
+        `under_way` holds the deadline while it sends, for `hurry`.
         A batch that the broker refuses is sent again record by record, so that only the culprit is rejected. A broker that is
         down, frozen or without the topic is no error but `Unavailable`, and so is an outcome nobody knows (D10, D11).
         """
@@ -161,7 +166,7 @@ class Publisher:
         wires: Wires = {index: wire for index, wire in enumerate(encoded) if not isinstance(wire, Rejected)}
         reason = None
         try:
-            async with self._deadline(min(timeout, self._send_timeout)):
+            async with _deadline(min(timeout, self._send_timeout), set() if under_way is None else under_way):
                 await self._deliver(wires, outcomes)
         except TimeoutError:
             reason = f"no acknowledgement from {self._servers} in time"
@@ -172,18 +177,11 @@ class Publisher:
         self.last_error = next((outcome.reason for outcome in result if isinstance(outcome, Unavailable)), None)
         return result
 
-    def hurry(self, seconds: float) -> None:
-        """Bring the deadline of everything that is being sent forward: somebody wants to stop."""
-        soon = asyncio.get_running_loop().time() + seconds
-        for deadline in self._deadlines:
-            if not deadline.expired():
-                deadline.reschedule(min(soon, deadline.when() or soon))
-
     async def check(self) -> str | None:
         """What keeps us from publishing, or None; answers within 2.5 seconds (trap 33)."""
         problem: str | None = None
         try:
-            async with self._deadline(kafka_producer.REQUEST_TIMEOUT):
+            async with asyncio.timeout(kafka_producer.REQUEST_TIMEOUT):
                 producer = await self._shared()
                 if not await producer.client.force_metadata_update():
                     problem = f"no broker of {self._servers} answers"
@@ -247,14 +245,23 @@ class Publisher:
             self._producer = None
             await kafka_producer.abandon(producer)
 
-    @asynccontextmanager
-    async def _deadline(self, seconds: float) -> AsyncIterator[None]:
-        async with asyncio.timeout(seconds) as deadline:
-            self._deadlines.add(deadline)
-            try:
-                yield
-            finally:
-                self._deadlines.discard(deadline)
+
+def hurry(under_way: Iterable[asyncio.Timeout], seconds: float) -> None:
+    """Bring these deadlines forward: somebody wants to stop, and others who send on the same producer do not."""
+    soon = asyncio.get_running_loop().time() + seconds
+    for deadline in under_way:
+        if not deadline.expired():
+            deadline.reschedule(min(soon, deadline.when() or soon))
+
+
+@asynccontextmanager
+async def _deadline(seconds: float, under_way: set[asyncio.Timeout]) -> AsyncIterator[None]:
+    async with asyncio.timeout(seconds) as deadline:
+        under_way.add(deadline)
+        try:
+            yield
+        finally:
+            under_way.discard(deadline)
 
 
 def _encode(record: Record, limit: int) -> Wire | Rejected:

@@ -172,6 +172,7 @@ class CycleProgress(Message):
     reserve_expired: int = 0
     booking_expired: int = 0
     skipped_locked: int = 0
+    poison_count: int = 0
     poison_ids: list[UUID] = []
     published: int = 0
     parked: int = 0

@@ -1,7 +1,7 @@
 """Send what is committed to Kafka: claim, commit, send, settle (T3, D9, D10, D25). The activity `publish_outbox`."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -14,7 +14,7 @@ from activities.messages import PublishOrder, PublishOutcome, PublishResult
 from db import outbox
 from db.outbox import Delivery, OutboxRecord
 from db.unit_of_work import Pool, UnitOfWork
-from publishing import SEND_TIMEOUT, Delivered, Outcome, Publisher, Rejected, Unavailable
+from publishing import SEND_TIMEOUT, Delivered, Outcome, Publisher, Rejected, Unavailable, hurry
 
 CLAIM_SIZE: Final = 1000
 """Records per claim: enough to spread a transaction's cost, few enough to send well within the deadline."""
@@ -32,7 +32,7 @@ STOP_LIMIT: Final = 3.0
 """Seconds after a cancel by which the lanes must have settled and released; a lease left behind ends by itself."""
 
 
-async def drain(
+async def publish(
     pool: Pool, publisher: Publisher, time_budget: float, *, claim_size: int = CLAIM_SIZE, lanes: int = LANES
 ) -> PublishResult:
     """Publish until nothing is left to claim, the broker is unavailable, or `time_budget` seconds are used up.
@@ -40,7 +40,7 @@ async def drain(
     A cancel stops it within about three seconds: what Kafka acknowledged is settled, the rest released. Raises
     `DatabaseError`; what was sent and not settled then goes out again (D11).
     """
-    run = _Drain(pool, publisher, asyncio.get_running_loop().time() + time_budget, claim_size)
+    run = _Publishing(pool, publisher, asyncio.get_running_loop().time() + time_budget, claim_size)
     working = [asyncio.create_task(run.lane()) for _ in range(lanes)]
     try:
         await asyncio.wait(working, return_when=asyncio.FIRST_EXCEPTION)
@@ -59,8 +59,8 @@ async def drain(
 
 
 @dataclass(slots=True)
-class _Drain:
-    """What the lanes of one drain share: where they work, and what they have done so far."""
+class _Publishing:
+    """What the lanes of one run share: where they work, and what they have done so far."""
 
     pool: Pool
     publisher: Publisher
@@ -69,12 +69,13 @@ class _Drain:
     published: int = 0
     parked: int = 0
     stopping: bool = False
+    sending: set[asyncio.Timeout] = field(default_factory=set)
     outcome: PublishOutcome = PublishOutcome.DRAINED
     reason: str = ""
 
     def stop(self) -> None:
         self.stopping = True
-        self.publisher.hurry(LAST_SEND)
+        hurry(self.sending, LAST_SEND)
 
     def result(self) -> PublishResult:
         return PublishResult(published_count=self.published, parked_count=self.parked, outcome=self.outcome, reason=self.reason)
@@ -94,7 +95,7 @@ class _Drain:
             # Counted from before the claim: a process that was frozen in between must not send on a lease that is over.
             limit = 0 if self.stopping else min(SEND_TIMEOUT, max(left, LAST_SEND)) - (clock() - started)
             with telemetry.sending([record.headers for record in records]):
-                outcomes = await self.publisher.send(records, limit)
+                outcomes = await self.publisher.send(records, limit, self.sending)
             await self._settle(token, records, outcomes, clock() - started)
 
     async def _settle(self, token: UUID, records: list[OutboxRecord], outcomes: list[Outcome], took: float) -> None:
@@ -143,4 +144,4 @@ class PublishOutbox:
         info = activity.info()
         used = info.current_attempt_scheduled_time - info.scheduled_time  # by attempts before this one, in the same step
         async with heartbeating():
-            return await drain(self._pool, self._publisher, max(order.time_budget - used.total_seconds(), LAST_SEND))
+            return await publish(self._pool, self._publisher, max(order.time_budget - used.total_seconds(), LAST_SEND))

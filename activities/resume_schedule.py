@@ -30,8 +30,10 @@ class ResumeSchedule:
 
         Every error is worth a retry: what keeps the pause from ending may take hours, and somebody's hand, to be put right.
         """
+        run_id = activity.info().workflow_run_id or ""
+        telemetry.bind_run(run_id)
         try:
-            return await self._resume(order, activity.info().workflow_run_id or "")
+            return await self._resume(order, run_id)
         except Exception as error:
             telemetry.step_failed("resume_schedule", str(error), retryable=True)
             raise ApplicationError(str(error), type=type(error).__name__) from error

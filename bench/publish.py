@@ -23,7 +23,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 import kafka_producer
 import telemetry
-from activities.publish_outbox import drain
+from activities.publish_outbox import publish
 from bench.database import fresh_database
 from db.unit_of_work import Pool, open_pool
 from devstack import addresses
@@ -101,7 +101,7 @@ async def _send_plainly(producer: AIOKafkaProducer, topic: str, records: Raw) ->
 
 async def _drain(pool: Pool, publisher: Publisher) -> float:
     started = time.perf_counter()
-    result = await drain(pool, publisher, 60)
+    result = await publish(pool, publisher, 60)
     assert result.published_count == RECORDS, result
     return time.perf_counter() - started
 

@@ -27,7 +27,7 @@ def of_cycle(progress: CycleProgress) -> str:
         f"- AsOf: {progress.as_of.isoformat() if progress.as_of else 'not read yet'}",
         f"- held by somebody else and skipped: {progress.skipped_locked}",
         f"- published: {progress.published}, parked now: {progress.parked}, parked in all: {progress.parked_records}",
-        *_poison(progress.poison_ids),
+        *_poison(progress.poison_count, progress.poison_ids),
         *(f"- failed: {_plain(failure)}" for failure in progress.failures),
         f"- runbook: {RUNBOOK}",
     ]
@@ -48,18 +48,19 @@ def of_drain(progress: DrainProgress) -> str:
         f"- {done.expired} of at most {limits.cap} in {done.batches} batches, {progress.rate:.0f} bookings/s, left: {left}",
         f"- batches at once: {limits.lanes}, time budget: {limits.time_budget:.0f} s, pause: {limits.pause:.0f} s",
         f"- published: {done.published}, parked: {done.parked}",
-        *_poison(done.poison_ids),
+        *_poison(sum(done.poison.values()), done.poison_ids),
         *(f"- failed: {_plain(failure)}" for failure in progress.failures),
         f"- runbook: {RUNBOOK}",
     ]
     return "\n".join(lines)
 
 
-def _poison(ids: Sequence[UUID]) -> list[str]:
-    """The first ones by id, each to be given to `explain`."""
-    return (
-        ["- poison: none"] if not ids else ["- poison, see `booking-expiration explain ID`:", *(f"  - `{each}`" for each in ids)]
-    )
+def _poison(count: int, ids: Sequence[UUID]) -> list[str]:
+    """How many, and the first ones by id, each to be given to `explain`."""
+    if not ids:
+        return ["- poison: none"]
+    first = f", the first {len(ids)}" if count > len(ids) else ""
+    return [f"- poison: {count}{first}; see `booking-expiration explain ID`", *(f"  - `{each}`" for each in ids)]
 
 
 def _plain(words: str) -> str:

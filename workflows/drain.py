@@ -20,7 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.messages import BatchOrder, StopRequest
     from domain.events import Phase
     from workflows import details, drain_limits
-    from workflows.steps import OPEN_LIMIT, Steps, canceled, mark
+    from workflows.steps import OPEN_LIMIT, Steps, canceled, mark, stop_request
 
 POISON_KEPT: Final = 20
 WRITTEN_DOWN: Final = "operator_action"
@@ -78,8 +78,9 @@ class BookingExpirationDrain:
     @workflow.signal(
         name="stop", description='The batches in hand commit and are published, nothing new starts. {"reason": …, "actor": …}'
     )
-    def stop(self, request: StopRequest) -> None:
+    def stop(self, given: Any = None) -> None:
         """End the drain early and whole."""
+        request = stop_request(given)
         self._steps.act("stop_drain", actor=request.actor, reason=request.reason, recorded=request.recorded)
         self._stop = self._stop or request
 
@@ -118,8 +119,9 @@ class BookingExpirationDrain:
 
     @set_limits.validator
     def _acceptable(self, wanted: DrainLimits) -> None:
-        limit = self._backlog.drain_limit if self._backlog else None
-        if wrong := drain_limits.change_refusals(wanted, limit, self._so_far.expired):
+        if self._backlog is None:  # and with it the limit of the settings, which no cap may pass
+            raise ValueError("the drain is just reading how much is due: try again in a few seconds")
+        if wrong := drain_limits.change_refusals(wanted, self._backlog.drain_limit, self._so_far.expired):
             raise ValueError("; ".join(wrong))
 
     def _require_limits(self, drain_limit: int | None) -> None:
@@ -133,7 +135,8 @@ class BookingExpirationDrain:
     async def _look(self) -> None:
         """Read AsOf anew, and what is due at it."""
         self._at("reading the clock and the backlog")
-        self._backlog = await self._steps.run("read_backlog", None, Backlog, OPEN_LIMIT, "Read the clock and the backlog")
+        read = await self._steps.run("read_backlog", None, Backlog, OPEN_LIMIT, "Read the clock and the backlog")
+        self._backlog = read or self._backlog  # a failed drain still says what it last knew
 
     def _due_in(self, phase: Phase) -> int:
         if self._backlog is None:
@@ -236,6 +239,8 @@ class BookingExpirationDrain:
         """A new run with the limits as they are now, so that no history grows large."""
         await workflow.wait_condition(workflow.all_handlers_finished)
         await self._steps.record_acts()
+        if self._ended() is not None:  # somebody stopped it meanwhile, which no new run would know
+            return
         carried = {**self._limits.given(), "so_far": self._so_far, "exhausted": sorted(self._exhausted)}
         workflow.continue_as_new(self._order.model_copy(update=carried))
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -22,7 +22,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from domain.events import Phase
     from workflows import details
-    from workflows.steps import CLOSE_LIMIT, OPEN_LIMIT, Steps, canceled, mark
+    from workflows.steps import CLOSE_LIMIT, OPEN_LIMIT, Steps, canceled, mark, stop_request
 
 EXECUTION_TIMEOUT: Final = timedelta(seconds=150)
 RECORD_ACTS: Final = "record-acts"
@@ -75,8 +75,9 @@ class BookingExpirationCycle:
         name="stop_after_current_batch",
         description='The batch in hand commits, nothing new starts, what was committed is published. {"reason": …, "actor": …}',
     )
-    def stop_after_current_batch(self, request: StopRequest) -> None:
+    def stop_after_current_batch(self, given: Any = None) -> None:
         """End the cycle early and whole; before the first batch it stops at once, and while it closes nothing is left to stop."""
+        request = stop_request(given)
         self._steps.act("stop_cycle", actor=request.actor, reason=request.reason, recorded=request.recorded)
         if self._stop is None and not self._closing:
             self._stop = request
@@ -96,6 +97,7 @@ class BookingExpirationCycle:
             reserve_expired=self._expired[Phase.RESERVE].expired_count,
             booking_expired=self._expired[Phase.BOOKING].expired_count,
             skipped_locked=sum(batch.skipped_locked_count for batch in self._expired.values()),
+            poison_count=sum(batch.poison_count for batch in self._expired.values()),
             poison_ids=poison[:POISON_SHOWN],
             published=self._published.published_count,
             parked=self._published.parked_count,

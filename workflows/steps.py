@@ -11,7 +11,7 @@ from temporalio.common import RetryPolicy, SearchAttributeUpdate
 from temporalio.exceptions import ActivityError, FailureError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from activities.messages import ActsToRecord, BatchOrder, BatchResult, OperatorAct, PublishOrder, PublishResult
+    from activities.messages import ActsToRecord, BatchOrder, BatchResult, OperatorAct, PublishOrder, PublishResult, StopRequest
     from workflows.search_attributes import EXPIRED, OUTCOME, PARKED, POISON
 
 R = TypeVar("R")
@@ -98,6 +98,14 @@ class Steps:
         while len(self.acts) > self._recorded:
             self._recorded = len(self.acts)
             await self.run("record_acts", ActsToRecord(acts=self.acts), None, CLOSE_LIMIT, "Write down what operators did")
+
+
+def stop_request(given: object) -> StopRequest:
+    """What a stop says. The Web UI sends whatever was typed, or nothing: a stop that cannot be read is a stop all the same."""
+    try:
+        return StopRequest.model_validate(given or {})
+    except ValueError:
+        return StopRequest(reason=str(given))
 
 
 def mark(registered: Sequence[str], *, outcome: str, expired: int, poison: int, parked: int) -> None:

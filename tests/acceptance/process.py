@@ -26,7 +26,7 @@ from workflows import schedule
 from workflows.expiration_cycle import EXECUTION_TIMEOUT
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
-PATIENCE: Final = 20.0
+PATIENCE: Final = 45.0
 """Seconds to wait for what must happen; only a failure takes that long."""
 
 

@@ -71,7 +71,7 @@ async def test_database_away(world: World, silent: socket.socket, how: str) -> N
     address, began = _address(how, silent), time.monotonic()
     worker = await world.launch(DATABASE_URL=_url(address), **SHORT)
     assert f"worker: database at {address}/crm cannot be reached, after 2 s:" in await _refusal(worker)
-    assert 0.5 < time.monotonic() - began < 12
+    assert 0.5 < time.monotonic() - began < 28
 
 
 @pytest.mark.parametrize("how", [pytest.param("nobody there", marks=pytest.mark.slow), "silent"])
@@ -80,7 +80,7 @@ async def test_temporal_away(world: World, silent: socket.socket, how: str) -> N
     address, began = _address(how, silent), time.monotonic()
     worker = await world.launch(DATABASE_URL=_with_secret(world.database.worker), TEMPORAL_ADDRESS=address, **SHORT)
     assert f"worker: Temporal at {address} cannot be reached, after 2 s:" in await _refusal(worker)
-    assert 0.5 < time.monotonic() - began < 12
+    assert 0.5 < time.monotonic() - began < 28
 
 
 @pytest.mark.parametrize("what", [pytest.param("DATABASE_URL", marks=pytest.mark.slow), "TEMPORAL_ADDRESS"])

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from activities.expire_batch import Plan, run_batch
-from activities.publish_outbox import drain
+from activities.publish_outbox import publish
 from db.bookings import Envelope
 from db.ledger import BatchKey
 from db.unit_of_work import Pool
@@ -24,7 +24,7 @@ async def test_an_expired_booking_frees_its_object(pool: Pool, market: Market, g
         await grid.put(each)
     publisher = Publisher(KafkaOptions(bootstrap_servers=market.servers), topic=market.topic)
     await run_batch(pool, Plan(BatchKey("run", Phase.RESERVE, 1), now, 200, Envelope("run", market.topic)))
-    await drain(pool, publisher, 10)
+    await publish(pool, publisher, 10)
     await publisher.close()
     market.consume()
     await market.until_free([sold[booking] for booking in due])

@@ -10,11 +10,12 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, Work
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.testing import WorkflowEnvironment
 
-from activities.drain_messages import DrainLimits, DrainOrder, DrainOutcome, DrainResult, DrainSoFar
+from activities.drain_messages import Backlog, DrainLimits, DrainOrder, DrainOutcome, DrainResult, DrainSoFar
 from activities.messages import BatchOrder, PhasePause, PublishOutcome, PublishResult, StopRequest
 from domain.events import Phase
-from tests.workflow.steps import Steps, hang_until_cancelled, refuse, running, start_drain
+from tests.workflow.steps import AS_OF, Steps, hang_until_cancelled, refuse, running, start_drain
 from workflows.drain import BookingExpirationDrain
+from workflows.search_attributes import EXPIRED, OUTCOME
 
 ORDER = DrainOrder(cap=100, batch_size=10, reason="after the outage", actor="anna")
 Handle = WorkflowHandle[BookingExpirationDrain, DrainResult]
@@ -36,6 +37,12 @@ async def _drain(client: Client, steps: Steps, **changes: Any) -> AsyncIterator[
 async def _result(client: Client, steps: Steps, **changes: Any) -> DrainResult:
     async with _drain(client, steps, **changes) as handle:
         return await handle.result()
+
+
+async def _pausing(handle: Handle) -> None:
+    async with asyncio.timeout(20):
+        while (await handle.query(BookingExpirationDrain.progress)).step != "pausing for 600 s":  # noqa: ASYNC110 # no event for it
+            await asyncio.sleep(0.05)
 
 
 def _batches(steps: Steps) -> list[tuple[str, int, int]]:
@@ -139,6 +146,30 @@ async def test_what_belongs_to_another_drain_is_not_taken_over(client: Client) -
     assert (result.reserve_expired_count, result.outcome, steps.acts) == (30, DrainOutcome.DRAINED, ["start_drain"])
 
 
+@pytest.mark.parametrize(("given", "reason"), [([], "no reason given"), (["enough"], "enough")])
+async def test_a_stop_is_not_lost_between_two_runs(client: Client, given: list[Any], reason: str) -> None:
+    """A stop that comes while the last acts of a run are written down ends the drain: the next run would not know of it."""
+    steps, reached, gate = _floor(100), asyncio.Event(), asyncio.Event()
+    wanted = DrainLimits(lanes=2, reason="it goes well", actor="boris")
+
+    async def waits() -> None:
+        if "set_drain_limits" in steps.acts:
+            reached.set()
+            await gate.wait()
+
+    steps.behave["record_acts"] = waits
+    async with _drain(client, steps, pause=600.0, rounds_per_run=1) as handle:
+        await _pausing(handle)
+        await handle.execute_update(BookingExpirationDrain.set_limits, wanted)
+        await reached.wait()
+        await handle.signal("stop", args=given)
+        gate.set()
+        result = await handle.result()
+        assert handle.first_execution_run_id == (await handle.describe()).run_id
+    assert (result.outcome, result.reason) == (DrainOutcome.STOPPED, f"stopped by somebody: {reason}")
+    assert steps.acts[-1] == "stop_drain"
+
+
 async def test_set_limits_takes_effect_and_is_carried_on(client: Client) -> None:
     """Issue 4 §3: the update changes cap and lanes of the running drain, answers with its progress, and survives a new run."""
     steps, gate = _floor(100), asyncio.Event()
@@ -171,9 +202,7 @@ async def test_a_bad_limit_is_refused_with_the_reason(client: Client, wanted: Dr
     """Issue 4 §3: a bad value is refused, nothing changes, nothing is written in the history."""
     steps = _floor(100)
     async with _drain(client, steps, pause=600.0) as handle:
-        async with asyncio.timeout(20):
-            while (await handle.query(BookingExpirationDrain.progress)).step != "pausing for 600 s":  # noqa: ASYNC110 # no event for it
-                await asyncio.sleep(0.05)
+        await _pausing(handle)
         with pytest.raises(WorkflowUpdateFailedError) as caught:
             await handle.execute_update(BookingExpirationDrain.set_limits, wanted)
         assert words in str(caught.value.cause)
@@ -183,6 +212,26 @@ async def test_a_bad_limit_is_refused_with_the_reason(client: Client, wanted: Dr
         DrainOutcome.STOPPED, "stopped by anna: seen enough", 10,
     )  # fmt: skip
     assert steps.acts[-1] == "stop_drain"
+
+
+async def test_no_limit_passes_that_of_the_settings_before_it_is_read(client: Client) -> None:
+    """D14: an update before the drain has read the settings' limit is refused, whatever its cap, and may be sent again."""
+    steps, gate = _floor(100), asyncio.Event()
+    order = ORDER.model_copy(update={"cap": 20})
+
+    async def wait() -> Any:
+        await gate.wait()
+        return Backlog(as_of=AS_OF, reserve_backlog=steps.due[Phase.RESERVE], drain_limit=1000)
+
+    steps.behave["read_backlog"] = wait
+    async with running(client, steps) as queue:
+        handle = await start_drain(client, queue, order)
+        await steps.called["read_backlog"].wait()
+        with pytest.raises(WorkflowUpdateFailedError) as caught:
+            await handle.execute_update(BookingExpirationDrain.set_limits, DrainLimits(cap=5000))
+        gate.set()
+        assert "try again in a few seconds" in str(caught.value.cause)
+        assert (await handle.result()).reserve_expired_count == 20
 
 
 async def test_the_time_budget_ends_it(skipping: WorkflowEnvironment) -> None:
@@ -267,3 +316,25 @@ async def test_d22_a_step_that_failed_for_good_ends_the_drain(client: Client) ->
     assert isinstance(caught.value.cause, ApplicationError)
     assert caught.value.cause.message.startswith("The drain could not go on. Failed: expire_batch (Reserve: up to 10)")
     assert (caught.value.cause.details[0]["ReserveExpiredCount"], "publish_outbox" in steps.calls) == (10, True)
+
+
+async def test_a_drain_that_fails_keeps_what_it_last_knew(client: Client) -> None:
+    """The database goes away after two rounds: the failed run still says what is left, and is found by its outcome."""
+    steps = _floor(100)
+    steps.search_attributes = ["ExpirationOutcome", "BookingsExpired"]
+
+    async def third_fails() -> Any:
+        if steps.calls.count("read_backlog") > 2:
+            await refuse()
+        left = steps.due[Phase.RESERVE]
+        names = steps.search_attributes
+        return Backlog(as_of=AS_OF, reserve_backlog=left, drain_limit=1000, search_attributes=names)
+
+    steps.behave["read_backlog"] = third_fails
+    async with _drain(client, steps) as handle:
+        with pytest.raises(WorkflowFailureError) as caught:
+            await handle.result()
+        marked = (await handle.describe()).typed_search_attributes
+    assert isinstance(caught.value.cause, ApplicationError)
+    assert caught.value.cause.details[0]["LeftOverdue"] == 90
+    assert (marked.get(OUTCOME), marked.get(EXPIRED)) == ("failed", 20)

@@ -23,7 +23,7 @@ def _opened(**fields: Any) -> Callable[[], Awaitable[OpenedCycle]]:
     return opened
 
 
-async def _stopped_during(client: Client, steps: Steps, step: str, request: StopRequest = STOP) -> Any:
+async def _stopped_during(client: Client, steps: Steps, step: str, *request: Any) -> Any:
     gate = asyncio.Event()
 
     async def wait() -> Any:
@@ -34,7 +34,7 @@ async def _stopped_during(client: Client, steps: Steps, step: str, request: Stop
     async with running(client, steps) as queue:
         handle = await start(client, queue)
         await steps.called[step].wait()
-        await handle.signal(BookingExpirationCycle.stop_after_current_batch, request)
+        await handle.signal("stop_after_current_batch", args=request)
         gate.set()
         return await handle.result()
 
@@ -42,7 +42,7 @@ async def _stopped_during(client: Client, steps: Steps, step: str, request: Stop
 async def test_stop_lets_the_batch_in_hand_commit_and_publishes_it(client: Client) -> None:
     """Issue 4 §2: nothing new starts, what was committed is published, outcome `stopped` with the reason in the result."""
     steps = Steps()
-    result = await _stopped_during(client, steps, "Reserve")
+    result = await _stopped_during(client, steps, "Reserve", STOP)
     assert steps.calls == ["open_cycle", "Reserve", "publish_outbox", "close_cycle", "record_acts"]
     assert (result.outcome, result.reason, result.reserve_expired_count) == (
         Outcome.STOPPED, "stopped by anna: wrong deadlines", 4,
@@ -50,10 +50,27 @@ async def test_stop_lets_the_batch_in_hand_commit_and_publishes_it(client: Clien
     assert steps.acts == ["stop_cycle"]
 
 
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ([], "stopped by somebody: no reason given"),
+        (["wrong deadlines"], "stopped by somebody: wrong deadlines"),
+        ([{"reason": None, "actor": "anna"}], "stopped by somebody: {'reason': None, 'actor': 'anna'}"),
+        ([None], "stopped by somebody: no reason given"),
+    ],
+)
+async def test_whatever_is_typed_stops_it(client: Client, given: list[Any], reason: str) -> None:
+    """The Web UI says *sent* whatever was typed, or nothing: it must neither be lost nor fail the run."""
+    steps = Steps()
+    result = await _stopped_during(client, steps, "Reserve", *given)
+    assert (result.outcome, result.reason, result.reserve_expired_count) == (Outcome.STOPPED, reason, 4)
+    assert steps.acts == ["stop_cycle"]
+
+
 async def test_stop_before_the_first_batch_stops_at_once(client: Client) -> None:
     """Issue 4 §2: no batch, nothing to publish; the cycle is closed as stopped."""
     steps = Steps()
-    result = await _stopped_during(client, steps, "open_cycle")
+    result = await _stopped_during(client, steps, "open_cycle", STOP)
     assert steps.calls == ["open_cycle", "close_cycle", "record_acts"]
     assert (result.outcome, steps.closing.result.outcome) == (Outcome.STOPPED, Outcome.STOPPED)
 
@@ -61,7 +78,7 @@ async def test_stop_before_the_first_batch_stops_at_once(client: Client) -> None
 async def test_a_stop_that_comes_too_late_changes_nothing(client: Client) -> None:
     """Issue 4 §2: while the cycle closes nothing is left to stop: `completed` everywhere; the act is kept."""
     steps = Steps()
-    result = await _stopped_during(client, steps, "close_cycle")
+    result = await _stopped_during(client, steps, "close_cycle", STOP)
     assert (result.outcome, steps.closing.result.outcome, result.reason) == (Outcome.COMPLETED, Outcome.COMPLETED, "")
     assert steps.acts == ["stop_cycle"]
 
