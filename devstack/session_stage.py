@@ -69,7 +69,11 @@ class Stage:
             return
         self._stack.launcher.let_go(self._worker)
         self._worker.terminate()
-        if await asyncio.to_thread(self._worker.wait, _STOP):
+        try:
+            await asyncio.to_thread(self._worker.wait, _STOP)
+        except subprocess.TimeoutExpired:
+            raise StackError(f"the worker did not end within {_STOP:.0f} seconds.\n{tail(self._log())}") from None
+        if self._worker.returncode:
             raise StackError(f"the worker ended with exit code {self._worker.returncode}.\n{tail(self._log())}")
         self._worker = None
 

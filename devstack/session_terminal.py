@@ -11,7 +11,7 @@ import struct
 import sys
 import termios
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -73,11 +73,9 @@ class Terminal:
 
     environment: Mapping[str, str]
     width: int = WIDTH
-    typed: list[str] = field(default_factory=list)
 
     async def run(self, command: str, *, keys: Sequence[Key] = (), code: int = 0) -> str:
         """The command line as typed and what it showed, also as it stood whenever a key was pressed. Raises `StackError`."""
-        self.typed.append(command)
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", _HEIGHT, self.width, 0, 0))
         words = [str(_PROGRAM), *shlex.split(command)[1:]]
