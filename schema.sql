@@ -89,6 +89,7 @@ CREATE TABLE crm.job_state (
     run_id text,
     outcome text,
     counts jsonb DEFAULT '{}'::jsonb NOT NULL,
+    worker_clock_at timestamp with time zone,
     CONSTRAINT job_state_outcome_known CHECK ((outcome = ANY (ARRAY['completed'::text, 'stopped'::text, 'held'::text, 'paused'::text, 'failed'::text, 'canceled'::text])))
 );
 
@@ -173,7 +174,9 @@ CREATE TABLE crm.safety_catch (
     job text NOT NULL,
     allowance integer DEFAULT 0 NOT NULL,
     released_at timestamp with time zone,
-    CONSTRAINT safety_catch_allowance_not_negative CHECK ((allowance >= 0))
+    hold_above integer DEFAULT 0 NOT NULL,
+    CONSTRAINT safety_catch_allowance_not_negative CHECK ((allowance >= 0)),
+    CONSTRAINT safety_catch_hold_above_not_negative CHECK ((hold_above >= 0))
 );
 
 ALTER TABLE crm.safety_catch OWNER TO booking_expiration_owner;
@@ -228,6 +231,8 @@ CREATE INDEX ix_bookings_booking_expires_at ON crm.bookings USING btree (booking
 CREATE INDEX ix_bookings_reserve_expires_at ON crm.bookings USING btree (reserve_expires_at, id) WHERE (status = ANY (ARRAY['Reserved'::text, 'AwaitingPayment'::text]));
 
 CREATE INDEX ix_deal_timeline_cards_deal ON crm.deal_timeline_cards USING btree (deal_id, at);
+
+CREATE INDEX ix_outbox_parked ON crm.outbox USING btree (id) WHERE ((parked_at IS NOT NULL) AND (published_at IS NULL) AND (skipped_at IS NULL));
 
 CREATE INDEX ix_outbox_unpublished ON crm.outbox USING btree (id) WHERE ((published_at IS NULL) AND (skipped_at IS NULL) AND (parked_at IS NULL));
 
@@ -354,6 +359,8 @@ GRANT UPDATE(allowance) ON TABLE crm.safety_catch TO booking_expiration_worker;
 GRANT UPDATE(allowance) ON TABLE crm.safety_catch TO booking_expiration_operator;
 
 GRANT UPDATE(released_at) ON TABLE crm.safety_catch TO booking_expiration_operator;
+
+GRANT UPDATE(hold_above) ON TABLE crm.safety_catch TO booking_expiration_worker;
 
 GRANT SELECT ON TABLE crm.schema_migrations TO booking_expiration_worker;
 GRANT SELECT ON TABLE crm.schema_migrations TO booking_expiration_operator;

@@ -1,6 +1,7 @@
 """The first and the last step of a cycle: what it starts from, and what it leaves behind (D2, D24); a drain looks alike."""
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from temporalio import activity
@@ -12,7 +13,6 @@ from activities.heartbeat import heartbeating
 from activities.messages import ActsToRecord, ClosingCycle, OpenedCycle, PhasePause
 from db import controls, job_state, operator_actions, outbox
 from db.unit_of_work import Pool, UnitOfWork
-from domain import safety_catch
 
 
 class CycleFrame:
@@ -40,13 +40,12 @@ class CycleFrame:
     async def open_cycle(self) -> OpenedCycle:
         """Read AsOf from the database's clock (D2), the backlog and what operators stopped; mark the start."""
         async with heartbeating(), UnitOfWork(self._pool, telemetry.span) as connection:
-            opening = await job_state.opened(connection)
+            opening = await job_state.opened(connection, lambda: datetime.now(UTC))
             paused = await controls.paused(connection, opening.as_of)
-            allowance = await controls.allowance(connection)
+            due = opening.reserve_backlog + opening.booking_backlog
+            allowed = await controls.look(connection, due, self._hold_above, opening.as_of)
             parked = await outbox.parked(connection)
         telemetry.cycle_started(opening.as_of, opening.reserve_backlog, opening.booking_backlog)
-        due = opening.reserve_backlog + opening.booking_backlog
-        allowed = safety_catch.allowed(due, self._hold_above, allowance)
         if allowed is not None:
             telemetry.cycle_held(due, self._hold_above, allowed)
         return OpenedCycle(

@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from db import operator_actions
+from db import due, operator_actions, server
+from db.errors import DatabaseError
 from db.job_state import JOB
+from db.outbox import SYSTEM
 from db.unit_of_work import Connection
+from domain import safety_catch
 from domain.events import Phase
 
 
@@ -24,6 +27,10 @@ class Pause:
 
 class PhaseNotPausedError(Exception):
     """There is nothing to resume."""
+
+
+class NothingHeldError(DatabaseError):
+    """There is no hold to let bookings through."""
 
 
 _PAUSED: Final = """
@@ -64,9 +71,49 @@ async def _change(connection: Connection, action: str, phase: Phase, after: Sequ
     await operator_actions.record(connection, actor=actor, action=action, target=f"phase/{phase}", reason=reason, details=details)
 
 
-async def allowance(connection: Connection) -> int:
-    """Bookings that an operator still lets through a hold."""
-    return int(await connection.fetchval("SELECT allowance FROM crm.safety_catch WHERE job = $1", JOB) or 0)
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The safety catch: `limit` as the newest cycle had it (0: off, or no cycle yet), bookings that may still pass, and `on`.
+
+    `on`: more are due than the limit, so that a cycle expires `allowance` bookings at most.
+    """
+
+    limit: int = 0
+    allowance: int = 0
+    on: bool = False
+
+
+_HOLD: Final = "SELECT hold_above, allowance FROM crm.safety_catch WHERE job = $1"
+
+
+async def hold(connection: Connection, moment: datetime) -> Hold:
+    """Whether a cycle at `moment` (UTC) would be held, whatever became of the cycles before it."""
+    limit, allowance = await connection.fetchrow(_HOLD, JOB) or (0, 0)
+    counted = await due.up_to(connection, moment, limit + 1) if limit else 0
+    return Hold(limit, allowance, safety_catch.allowed(counted, limit, allowance) is not None)
+
+
+# The row stays locked until the end, so that a release is written down either before this look or after it.
+_CATCH: Final = "SELECT hold_above, allowance, released_at FROM crm.safety_catch WHERE job = $1 FOR NO KEY UPDATE"
+
+_LEAVE: Final = "UPDATE crm.safety_catch SET hold_above = $2, allowance = $3 WHERE job = $1"
+
+
+async def look(connection: Connection, counted: int, limit: int, moment: datetime) -> int | None:
+    """What may expire of `counted` bookings due at `moment` (UTC): None where the safety catch does not speak.
+
+    Leaves the limit where commands read it. A release ends with the hold that it was given for, and that is written down: what
+    is left of it would let the next mistaken mass update through. One that was given since `moment` is for a later look.
+    """
+    before, allowance, released_at = await connection.fetchrow(_CATCH, JOB) or (0, 0, None)
+    allowed = safety_catch.allowed(counted, limit, allowance)
+    over = allowed is None and allowance > 0 and (released_at is None or released_at <= moment)
+    if over or limit != before:
+        await connection.execute(_LEAVE, JOB, limit, 0 if over else allowance)
+    if over:
+        reason = f"the hold is over: {counted} bookings are due, no more than {limit}" if limit else "the safety catch is off"
+        await _release_act(connection, "end_release", (allowance, 0), actor=SYSTEM, reason=reason)
+    return allowed
 
 
 _SPEND: Final = "UPDATE crm.safety_catch SET allowance = greatest(allowance - $2, 0) WHERE job = $1"
@@ -81,10 +128,21 @@ _RELEASE: Final = "UPDATE crm.safety_catch SET allowance = $2, released_at = clo
 
 
 async def release(connection: Connection, up_to: int, *, actor: str, reason: str) -> None:
-    """Let up to `up_to` bookings through the hold, from now on and in all; 0 takes an allowance back."""
-    before = await connection.fetchval("SELECT allowance FROM crm.safety_catch WHERE job = $1 FOR NO KEY UPDATE", JOB)
+    """Let up to `up_to` bookings through the hold, from now on and in all; 0 takes an allowance back.
+
+    Raises `NothingHeldError`: what is let through before anything is held would meet a hold that nobody has looked at yet.
+    """
+    _, before, _ = await connection.fetchrow(_CATCH, JOB) or (0, 0, None)
+    found = await hold(connection, await server.clock(connection))
+    if up_to and not found.on:
+        off = "the newest cycle had no safety catch, or none ran yet"
+        why = f"no more than {found.limit:,} bookings are due" if found.limit else off
+        raise NothingHeldError(f"nothing is held ({why}): there is nothing to release, and nothing changed")
     await connection.execute(_RELEASE, JOB, up_to)
-    details = {"before": {"allowance": before}, "after": {"allowance": up_to}}
-    await operator_actions.record(
-        connection, actor=actor, action="release_hold", target=f"job/{JOB}", reason=reason, details=details
-    )
+    await _release_act(connection, "release_hold", (before, up_to), actor=actor, reason=reason)
+
+
+async def _release_act(connection: Connection, action: str, change: tuple[int, int], *, actor: str, reason: str) -> None:
+    before, after = change
+    details = {"before": {"allowance": before}, "after": {"allowance": after}}
+    await operator_actions.record(connection, actor=actor, action=action, target=f"job/{JOB}", reason=reason, details=details)

@@ -45,6 +45,13 @@ _COUNT: Final = {
           ORDER BY booking_expires_at LIMIT $2) AS due""",
 }
 
+
+async def up_to(connection: Connection, as_of: datetime, limit: int) -> int:
+    """How many bookings of both phases are due before `as_of` (UTC); of each phase no more than `limit` are counted."""
+    found = [await connection.fetchrow(statement, as_of, limit) or (0,) for statement in _COUNT.values()]
+    return sum(row[0] for row in found)
+
+
 # The refusals are few and have an index entry each; the booking is looked up by its id.
 _POISON: Final = {
     Phase.RESERVE: """

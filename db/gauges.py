@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from db import server
 from db.job_state import JOB
 from db.unit_of_work import Connection
 
@@ -54,7 +55,7 @@ _READ: Final = """
 
 async def read(connection: Connection) -> Reading:
     """Read everything as it is now."""
-    at: datetime = await connection.fetchval("SELECT clock_timestamp()")
+    at = await server.clock(connection)
     row: Any = await connection.fetchrow(_READ, at, JOB)
     reserve, booking, oldest_reserve, oldest_booking, poison, waiting, oldest_record, unpublished, success, outcome, *last = row
     return Reading(

@@ -1,10 +1,12 @@
 """What a cycle reads before and leaves behind: the database's clock, the backlog, and one row of `job_state` (D2, D24)."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from db import server
 from db.unit_of_work import Connection
 
 JOB: Final = "booking-expiration"
@@ -27,21 +29,35 @@ _BACKLOG: Final = """
 
 async def backlog(connection: Connection) -> Opening:
     """Read the clock and count what is due at it; nothing is written."""
-    as_of: datetime = await connection.fetchval("SELECT clock_timestamp()")
+    return await _due(connection, await server.clock(connection))
+
+
+async def _due(connection: Connection, as_of: datetime) -> Opening:
     reserve, booking = await connection.fetchrow(_BACKLOG, as_of) or (0, 0)
     return Opening(as_of, reserve, booking)
 
 
 _STARTED: Final = """
-    INSERT INTO crm.job_state (job, last_started_at) VALUES ($1, $2)
-    ON CONFLICT (job) DO UPDATE SET last_started_at = excluded.last_started_at"""
+    INSERT INTO crm.job_state (job, last_started_at, worker_clock_at) VALUES ($1, $2, $3)
+    ON CONFLICT (job) DO UPDATE
+    SET last_started_at = excluded.last_started_at, worker_clock_at = excluded.worker_clock_at"""
 
 
-async def opened(connection: Connection) -> Opening:
-    """Read the clock, count the backlog and mark the start; run id and counts stay those of the last finished cycle."""
-    opening = await backlog(connection)
-    await connection.execute(_STARTED, JOB, opening.as_of)
-    return opening
+async def opened(connection: Connection, now: Callable[[], datetime]) -> Opening:
+    """Read the clock, count the backlog and mark the start; run id and counts stay those of the last finished cycle.
+
+    `now` is this worker's clock (UTC), which is left beside the database's: the moment between asking and answer that is nearest
+    to it, so that a slow answer is no difference.
+    """
+    asked, as_of, answered = now(), await server.clock(connection), now()
+    await connection.execute(_STARTED, JOB, as_of, min(max(as_of, asked), answered))
+    return await _due(connection, as_of)
+
+
+async def worker_clock(connection: Connection) -> tuple[datetime, datetime] | None:
+    """The database's clock when the newest cycle began, and the worker's at the same moment (UTC); None where nobody left it."""
+    told = await connection.fetchrow("SELECT last_started_at, worker_clock_at FROM crm.job_state WHERE job = $1", JOB)
+    return (told[0], told[1]) if told and told[0] and told[1] else None
 
 
 # Success keeps its old value unless this cycle completed: only `completed` counts for liveness (O5). The clock stands in FROM, so
@@ -58,9 +74,3 @@ _FINISHED: Final = """
 async def finished(connection: Connection, run_id: str, outcome: str, counts: dict[str, Any]) -> None:
     """Leave the outcome and the counts of a cycle, where any instance can read them."""
     await connection.execute(_FINISHED, JOB, run_id, outcome, json.dumps(counts))
-
-
-async def outcome(connection: Connection) -> str | None:
-    """How the last finished cycle ended (D24), or None before the first."""
-    last: str | None = await connection.fetchval("SELECT outcome FROM crm.job_state WHERE job = $1", JOB)
-    return last

@@ -43,17 +43,16 @@ class Unfinished:
 
 
 # Walked first, in the order of a partial index, and filtered then: so the work is bounded whatever the filter, and no plan can
-# turn to the ten million published records. Parked records are in the second index alone (migration 0001), waiting ones are
-# taken from the first, which has them in order of id.
+# turn to the ten million published records. Parked and waiting records have an index each, so that however many wait, the few
+# that are set aside are found.
 _PARKED: Final = """
     WITH unfinished AS MATERIALIZED (
       SELECT id, event_id, aggregate_id, tenant_id, topic, recorded_at, attempts, claimed_until, parked_at, park_reason
         FROM crm.outbox
-       WHERE published_at IS NULL AND skipped_at IS NULL
-       ORDER BY aggregate_id, id LIMIT $1)
+       WHERE published_at IS NULL AND skipped_at IS NULL AND parked_at IS NOT NULL
+       ORDER BY id LIMIT $1)
     SELECT * FROM unfinished
-     WHERE parked_at IS NOT NULL
-       AND ($2::text IS NULL OR topic = $2)
+     WHERE ($2::text IS NULL OR topic = $2)
        AND ($3::uuid IS NULL OR tenant_id = $3)
        AND ($4::interval IS NULL OR recorded_at < clock_timestamp() - $4)
        AND ($5::text IS NULL OR strpos(lower(park_reason), lower($5)) > 0)

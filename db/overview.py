@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from db import controls, gauges, migrations
-from db.controls import Pause
+from db.controls import Hold, Pause
 from db.gauges import Reading
 from db.job_state import JOB
 from db.unit_of_work import Connection
@@ -27,25 +27,27 @@ class LastCycle:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Everything of one moment, `reading.at`. `allowance`: bookings that an operator let through a hold and that are left."""
+    """Everything of one moment, `reading.at`."""
 
     reading: Reading
     cycle: LastCycle
     pauses: Sequence[Pause]
-    allowance: int
+    hold: Hold
     missing_migrations: Sequence[str]
 
 
 async def read(connection: Connection) -> Overview:
-    """Read all of it. Raises `DatabaseError`."""
-    missing = await migrations.missing(connection, migrations.known())
+    """Read all of it. Raises `DatabaseError`, where the schema or a grant is missing too.
+
+    The migrations come last: their reader takes a missing table for an answer, and all is one transaction, which that error ends.
+    """
     reading = await gauges.read(connection)
     return Overview(
         reading=reading,
         cycle=await last_cycle(connection),
         pauses=await controls.paused(connection, reading.at),
-        allowance=await controls.allowance(connection),
-        missing_migrations=missing,
+        hold=await controls.hold(connection, reading.at),
+        missing_migrations=await migrations.missing(connection, migrations.known()),
     )
 
 

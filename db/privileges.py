@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from db.server import MANAGERS, OPERATOR, WORKER
 from db.unit_of_work import Connection
 
 _RECORD: Final = (
@@ -15,7 +16,7 @@ _PUBLISHING: Final = (
 )
 
 NEEDS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
-    "booking_expiration_worker": {
+    WORKER: {
         "bookings": ("SELECT", "UPDATE (status, expired_at, updated_at, version)"),
         "booking_audit": ("INSERT",),
         "deal_timeline_cards": ("INSERT",),
@@ -25,10 +26,10 @@ NEEDS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "job_state": ("SELECT", "INSERT", "UPDATE"),
         "operator_actions": ("SELECT", "INSERT"),
         "phase_pauses": ("SELECT",),
-        "safety_catch": ("SELECT", "UPDATE (allowance)"),
+        "safety_catch": ("SELECT", "UPDATE (allowance, hold_above)"),
         "schema_migrations": ("SELECT",),
     },
-    "booking_expiration_operator": {
+    OPERATOR: {
         "bookings": ("SELECT",),
         "booking_audit": ("SELECT",),
         "deal_timeline_cards": ("SELECT",),
@@ -41,7 +42,7 @@ NEEDS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "safety_catch": ("SELECT", "UPDATE (allowance, released_at)"),
         "schema_migrations": ("SELECT",),
     },
-    "crm_app": {
+    MANAGERS: {
         "bookings": ("SELECT", "INSERT", "UPDATE (status, reserve_expires_at, booking_expires_at, updated_at, version)"),
         "booking_audit": ("SELECT", "INSERT"),
         "deal_timeline_cards": ("SELECT",),

@@ -35,7 +35,8 @@ _WHO: Final = """
 
 async def identity(connection: Connection, role: str) -> Identity:
     """Who this connection is to the server, beside the role that it should be."""
-    return Identity(*(await connection.fetchrow(_WHO, role) or ()))
+    who: Any = await connection.fetchrow(_WHO, role)  # a SELECT without FROM: always one row
+    return Identity(*who)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,10 @@ _SHORT: Final = {"statement_timeout": "12s", "jit": "off"}
 _SINCE_17: Final = {"transaction_timeout": "25s"}
 _17: Final = 170_000
 OWNER: Final = "booking_expiration_owner"
-ROLES: Final = (OWNER, "booking_expiration_worker", "booking_expiration_operator", "crm_app", "chessboard")
+WORKER: Final = "booking_expiration_worker"
+OPERATOR: Final = "booking_expiration_operator"
+MANAGERS: Final = "crm_app"
+ROLES: Final = (OWNER, WORKER, OPERATOR, MANAGERS, "chessboard")
 
 # What holds for a role in this database: its own setting there, else its setting everywhere.
 _SETTINGS: Final = """

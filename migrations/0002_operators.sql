@@ -17,17 +17,23 @@ CREATE TABLE crm.phase_pauses (
 INSERT INTO crm.phase_pauses (phase) VALUES ('Reserve'), ('Booking');
 
 -- How many bookings an operator lets through a hold (release-hold). The batch that expires them takes them off, in its own
--- transaction, so a repeated attempt takes nothing twice.
+-- transaction, so a repeated attempt takes nothing twice. The limit is a setting of the workers; each cycle leaves it here, so
+-- that commands can tell whether it holds, whatever became of that cycle (0: off).
 CREATE TABLE crm.safety_catch (
   job text PRIMARY KEY,
   allowance int NOT NULL DEFAULT 0,
   released_at timestamptz,
-  CONSTRAINT safety_catch_allowance_not_negative CHECK (allowance >= 0)
+  hold_above int NOT NULL DEFAULT 0,
+  CONSTRAINT safety_catch_allowance_not_negative CHECK (allowance >= 0),
+  CONSTRAINT safety_catch_hold_above_not_negative CHECK (hold_above >= 0)
 );
 INSERT INTO crm.safety_catch (job) VALUES ('booking-expiration');
 
+-- What the clock of the worker said when the database's said `last_started_at`: from elsewhere nobody can read that clock.
+ALTER TABLE crm.job_state ADD COLUMN worker_clock_at timestamptz;
+
 GRANT SELECT ON crm.phase_pauses, crm.safety_catch TO booking_expiration_worker, booking_expiration_operator;
-GRANT UPDATE (allowance) ON crm.safety_catch TO booking_expiration_worker;
+GRANT UPDATE (allowance, hold_above) ON crm.safety_catch TO booking_expiration_worker;
 GRANT SELECT ON crm.operator_actions TO booking_expiration_worker; -- so that a repeated attempt writes no act twice
 GRANT UPDATE (paused_at, paused_until, actor, reason) ON crm.phase_pauses TO booking_expiration_operator;
 GRANT UPDATE (allowance, released_at) ON crm.safety_catch TO booking_expiration_operator;

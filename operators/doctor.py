@@ -10,6 +10,7 @@ from typing import Any, Final
 import typer
 from rich.text import Text
 
+from db import server
 from operators import frame
 from operators.checks import clocks, database, kafka, settings, temporal
 from operators.checks.finding import Finding, State, within_limit
@@ -46,10 +47,10 @@ def _checks(places: Places) -> Iterator[tuple[str, Coroutine[Any, Any, Finding]]
     yield "settings", settings.operators(places)
     yield "worker's settings", settings.workers(places)
     yield "Temporal's settings", settings.temporals(places)
-    yield "database", database.connection(places.database, "database", database.OPERATOR, operator)
+    yield "database", database.connection(places.database, "database", server.OPERATOR, operator)
     yield "database's TLS", settings.database_tls(places.database, "database's TLS")
     if places.worker.value:
-        yield "worker's database", database.connection(places.workers_database, "worker's database", database.WORKER, worker)
+        yield "worker's database", database.connection(places.workers_database, "worker's database", server.WORKER, worker)
         yield "worker's database's TLS", settings.database_tls(places.workers_database, "worker's database's TLS")
     yield "roles", database.roles(places)
     yield "grants", database.grants(places)

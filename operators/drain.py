@@ -8,7 +8,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from activities.drain_messages import DrainLimits, DrainOrder, DrainProgress
 from activities.messages import StopRequest
-from db import job_state
+from db import controls, server
 from db.unit_of_work import UnitOfWork
 from domain.events import Phase
 from operators import arguments, drain_view, frame, pollers, runs
@@ -149,8 +149,8 @@ def _watch(given: OperatorSettings, workflow_id: str) -> None:
 async def _start(given: OperatorSettings, order: DrainOrder, *, past_hold: bool) -> dict[str, Any]:
     client, workflow_id = await frame.temporal(), _id(given)
     async with frame.database(given) as pool, UnitOfWork(pool) as connection:
-        held = await job_state.outcome(connection) == "held"
-    if held and not past_hold:
+        hold = await controls.hold(connection, await server.clock(connection))
+    if hold.on and not past_hold:
         raise CommandError(
             "the safety catch holds the cycles: more bookings are due than BOOKING_EXPIRATION_HOLD_ABOVE allows. Look at the "
             "deadlines first (booking-expiration preview --by tenant); to drain all the same add --past-hold"

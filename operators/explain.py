@@ -76,7 +76,7 @@ async def facts(connection: Connection, booking_id: UUID, batch_size: int) -> Fa
         lock=await holders.of_booking(connection, booking_id),
         cycle=await overview.last_cycle(connection),
         pauses=await controls.paused(connection, now),
-        allowance=await controls.allowance(connection),
+        hold=await controls.hold(connection, now),
         due_before=before,
         batch_size=batch_size,
     )
@@ -100,7 +100,7 @@ def as_data(facts: Facts, findings: Sequence[Finding], unreadable: dict[str, str
         "backlog": {"before": facts.due_before, "cycles": facts.cycles_before + 1 if facts.is_due else 0},
         "cycle": words.plain(facts.cycle),
         "paused_phases": words.plain(facts.pauses),
-        "allowance": facts.allowance,
+        "hold": words.plain(facts.hold),
         "schedule": words.plain(facts.schedule),
         "unreadable": unreadable,
     }
@@ -181,4 +181,6 @@ def _schedule_says(schedule: Schedule | None) -> str:
         return "not read"
     if not schedule.exists:
         return "there is none"
-    return f"next run {words.moment(schedule.next_run)}" if schedule.fires else f"paused: {schedule.note}"
+    if schedule.paused:
+        return f"paused: {schedule.note}"
+    return sources.USED_UP if schedule.used_up else f"next run {words.moment(schedule.next_run)}"

@@ -3,24 +3,20 @@
 import re
 from typing import Final
 
+from db.controls import NothingHeldError
 from db.errors import DatabaseError, DatabaseUnavailableError
+from db.privileges import NEEDS
+from db.server import OPERATOR
 from settings import OperatorSettings, address_of
 
-ROLE: Final = "booking_expiration_operator"
 VARIABLE: Final = "BOOKING_EXPIRATION_OPERATOR_DATABASE_URL"
 _DENIED: Final = re.compile(r"permission denied for (?P<kind>\w+) (?P<name>\w+)")
-_READ: Final = "SELECT"
-CHANGES: Final = {
-    "outbox": "UPDATE (claim_token, claimed_until, attempts, parked_at, park_reason, skipped_at)",
-    "operator_actions": "INSERT",
-    "phase_pauses": "UPDATE (paused_at, paused_until, actor, reason)",
-    "safety_catch": "UPDATE (allowance, released_at)",
-}
-"""What the operators' role may do beside reading, table by table, as the migrations grant it."""
 
 
 def said(error: DatabaseError, settings: OperatorSettings) -> str:
     """One line: what the database said, and what to do about it."""
+    if isinstance(error, NothingHeldError):  # our own no, not the server's
+        return str(error)
     text = re.sub(r"(?<!_)DATABASE_URL", VARIABLE, str(error))
     if denied := _DENIED.search(text):
         return f"{text.partition(';')[0]}; {_needs(denied['kind'], denied['name'])}"
@@ -30,11 +26,11 @@ def said(error: DatabaseError, settings: OperatorSettings) -> str:
             text.removeprefix("database: ").replace("TimeoutError", "no answer"),
         )
         return f"the database at {address} cannot be reached ({why}): is it up, and is {VARIABLE} right?"
-    return f"{text} (connect as {ROLE}, by {VARIABLE})"
+    return f"{text} (connect as {OPERATOR}, by {VARIABLE})"
 
 
 def _needs(kind: str, name: str) -> str:
     if kind != "table":
-        return f"connect as {ROLE}, by {VARIABLE}; its grants stand in migrations/"
-    wanted = " and ".join(filter(None, (_READ, CHANGES.get(name))))
-    return f"the command needs {wanted} on crm.{name}, which {ROLE} has by migrations/: connect as that role, by {VARIABLE}"
+        return f"connect as {OPERATOR}, by {VARIABLE}; its grants stand in migrations/"
+    wanted = " and ".join(NEEDS[OPERATOR].get(name, ("SELECT",)))
+    return f"the command needs {wanted} on crm.{name}, which {OPERATOR} has by migrations/: connect as that role, by {VARIABLE}"

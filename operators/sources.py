@@ -3,8 +3,9 @@
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+from temporalio.api.schedule.v1 import ScheduleState
 from temporalio.api.workflowservice.v1 import DescribeScheduleResponse
 from temporalio.service import RPCError
 
@@ -19,11 +20,14 @@ from settings import OperatorSettings
 
 T = TypeVar("T")
 
+USED_UP: Final = "its limited number of runs is used up"
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """The schedule that starts the cycles; moments in UTC. Without it, `exists` is False and the rest says nothing."""
 
+    schedule_id: str = ""
     exists: bool = False
     paused: bool = False
     note: str = ""
@@ -32,28 +36,34 @@ class Schedule:
     last_run: datetime | None = None
     next_run: datetime | None = None
 
-    @property
-    def fires(self) -> bool:
-        """Whether a cycle will start by itself."""
-        return self.exists and not self.paused and not self.used_up
+
+def used_up(state: ScheduleState) -> bool:
+    """Whether the schedule starts no run any more, because somebody gave it a number of them and that is reached."""
+    return bool(state.limited_actions and not state.remaining_actions)
+
+
+def renew(schedule_id: str) -> str:
+    """What to type then: `schedule apply` alone keeps an operator's limit (D1), and resuming does not lift it."""
+    return f"temporal schedule delete --schedule-id {schedule_id}; then booking-expiration schedule apply"
 
 
 async def schedule(client: Frontend, schedule_id: str) -> Schedule:
     """The schedule as Temporal has it. Raises `RPCError`."""
     described = await schedule_state.describe(client, schedule_id)
-    return Schedule() if described is None else _schedule(described)
+    return Schedule(schedule_id) if described is None else _schedule(schedule_id, described)
 
 
-def _schedule(described: DescribeScheduleResponse) -> Schedule:
+def _schedule(schedule_id: str, described: DescribeScheduleResponse) -> Schedule:
     state, info = described.schedule.state, described.info
     ran = [action.actual_time.ToDatetime(UTC) for action in info.recent_actions]
     coming = [moment.ToDatetime(UTC) for moment in info.future_action_times]
     return Schedule(
+        schedule_id=schedule_id,
         exists=True,
         paused=state.paused,
         note=state.notes,
         pause=schedule_note.read(state.notes) if state.paused else None,
-        used_up=state.limited_actions and not state.remaining_actions,
+        used_up=used_up(state),
         last_run=max(ran, default=None),
         next_run=None if state.paused else min(coming, default=None),
     )

@@ -102,7 +102,7 @@ def _schedule_line(schedule: Schedule) -> Iterator[Line]:
         until = f", until {words.moment(schedule.pause.until)}" if schedule.pause and schedule.pause.until else ""
         yield Line("schedule", False, f"{why}{until}; {runs}")
     elif schedule.used_up:
-        yield Line("schedule", False, f"its limited number of runs is used up; {runs}")
+        yield Line("schedule", False, f"{sources.USED_UP}; {runs}. {sources.renew(schedule.schedule_id)}")
     else:
         yield Line("schedule", True, f"running; {runs}")
 
@@ -119,9 +119,10 @@ def _database_lines(seen: Overview) -> Iterator[Line]:
         if pause := paused.get(phase):
             until = f"until {words.moment(pause.until)}" if pause.until else "until somebody resumes it"
             yield Line(f"phase {phase}", False, f"paused by {pause.actor} {until}: {pause.reason}")
-    if read.outcome == "held" or seen.allowance:
-        left = f"{words.number(seen.allowance, 'booking')} may still pass"
-        yield Line("hold", read.outcome != "held", f"expiry is held; {left}" if read.outcome == "held" else f"not held; {left}")
+    if seen.hold.on or seen.hold.allowance:
+        left = f"{words.number(seen.hold.allowance, 'booking')} may still pass"
+        held = f"expiry is held: more than {seen.hold.limit:,} bookings are due" if seen.hold.on else "not held any more"
+        yield Line("hold", not seen.hold.on, f"{held}; {left}")
     yield Line("poison", not read.poison, f"{words.number(read.poison, 'booking')} refused to expire")
     text = f"{words.number(read.outbox_backlog, 'record')} to go out"
     text += f", the oldest for {words.age(read.outbox_oldest)}" if read.outbox_backlog else ""
@@ -176,7 +177,7 @@ def as_data(found: Status) -> dict[str, Any]:
         "schedule": words.plain(found.schedule),
         "cycle": words.plain(seen.cycle) if seen else None,
         "phases": _phases(seen) if seen else None,
-        "hold": {"held": seen.reading.outcome == "held", "allowance": seen.allowance} if seen else None,
+        "hold": {"held": seen.hold.on, "limit": seen.hold.limit, "allowance": seen.hold.allowance} if seen else None,
         "poison": seen.reading.poison if seen else None,
         "outbox": {
             "waiting": seen.reading.outbox_backlog,

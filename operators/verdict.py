@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from db.controls import Pause
+from db.controls import Hold, Pause
 from db.holders import LockState, RowLock
 from db.overview import LastCycle
 from db.story import Announcement, Refused, Story
 from domain.booking import EXPIRED
 from domain.events import Phase
-from operators import words
+from operators import sources, words
 from operators.sources import Schedule
 
 STALE: Final = timedelta(minutes=5)
@@ -36,7 +36,7 @@ class Facts:
     lock: RowLock = field(default_factory=lambda: RowLock(LockState.FREE, (), sees_all=True))
     cycle: LastCycle = field(default_factory=LastCycle)
     pauses: Sequence[Pause] = ()
-    allowance: int = 0
+    hold: Hold = field(default_factory=Hold)
     schedule: Schedule | None = None
     due_before: int = 0
     batch_size: int = 200
@@ -149,7 +149,10 @@ def _stopped(facts: Facts, phase: Phase) -> Iterator[Finding]:
             "booking-expiration schedule apply",
             f"{_BOOKINGS}#missed-ticks",
         )
-    elif schedule is not None and not schedule.fires:
+    elif schedule is not None and schedule.used_up:
+        what = f"The schedule starts no cycle any more: {sources.USED_UP}."
+        yield Finding("schedule_used_up", what, sources.renew(schedule.schedule_id), f"{_BOOKINGS}#missed-ticks")
+    elif schedule is not None and schedule.paused:
         why = f"by {schedule.pause.by}: {schedule.pause.reason}" if schedule.pause else schedule.note or "without a reason"
         do = "Ask whoever paused it; then booking-expiration schedule resume --reason WHY"
         yield Finding("schedule_paused", f"The schedule is paused, {why}.", do, f"{_BOOKINGS}#schedule-paused")
@@ -158,24 +161,24 @@ def _stopped(facts: Facts, phase: Phase) -> Iterator[Finding]:
         what = f"The phase {phase} is paused by {pause.actor} {until}: {pause.reason}."
         do = f"Ask {pause.actor}; then booking-expiration phase resume {phase} --reason WHY"
         yield Finding("phase_paused", what, do, f"{_BOOKINGS}#schedule-paused")
-    if facts.cycle.outcome == "held":
-        left = words.number(facts.allowance, "booking")
-        what = (
-            f"The safety catch holds all expiry back: more bookings are due at once than it lets through; {left} may still pass."
-        )
+    if facts.hold.on:
+        limit, left = f"{facts.hold.limit:,}", words.number(facts.hold.allowance, "booking")
+        what = f"The safety catch holds all expiry back: more than {limit} bookings are due at once; {left} may still pass."
         do = "booking-expiration preview: are these deadlines meant? Only then booking-expiration release-hold"
         yield Finding("held", what, do, f"{_BOOKINGS}#held")
-    yield from _no_success(facts)
+    yield from _no_cycle(facts)
 
 
-def _no_success(facts: Facts) -> Iterator[Finding]:
-    cycle, since = facts.cycle, facts.cycle.success_at
+def _no_cycle(facts: Facts) -> Iterator[Finding]:
+    """A hold and a pause explain themselves: a cycle that ended so shows, as a completed one does, that cycles run."""
+    cycle = facts.cycle
+    since = cycle.finished_at if cycle.outcome in ("held", "paused") else cycle.success_at
     if cycle.outcome == "failed":
         what = f"The last cycle failed, {words.age(facts.now - (cycle.finished_at or facts.now))} ago."
         yield Finding(
             "cycle_failed", what, "Read its message in the Web UI, or in the worker's log.", f"{_BOOKINGS}#cycle-failed"
         )
-    elif cycle.outcome != "held" and (since is None or facts.now - since > STALE):
+    elif since is None or facts.now - since > STALE:
         ago = f"for {words.age(facts.now - since)}" if since else "yet"
         what, do = f"No cycle has completed {ago}.", "booking-expiration status: does a worker poll, does the schedule fire?"
         yield Finding("no_successful_cycle", what, do, f"{_BOOKINGS}#no-successful-cycle")

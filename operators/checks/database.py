@@ -4,12 +4,11 @@ from typing import Final
 
 from db import migrations, privileges, server
 from db.errors import MIGRATE, DatabaseError
+from db.server import OPERATOR
 from db.unit_of_work import Pool, UnitOfWork
 from operators.checks.finding import Finding, State
 from operators.checks.places import Place, Places
 
-OPERATOR: Final = "booking_expiration_operator"
-WORKER: Final = "booking_expiration_worker"
 OLDEST: Final = 150_000
 BOOTSTRAP: Final = "let an administrator run migrations/bootstrap.sql (docs/deploy.md)"
 

@@ -1,7 +1,6 @@
 """`doctor`: Temporal. The namespace, the schedule against the code, who works, and what cycles can be found by."""
 
 import json
-import re
 from typing import Any, Final
 
 from google.protobuf.json_format import MessageToDict
@@ -12,7 +11,7 @@ from temporalio.service import RPCError
 from activities import schedule_state
 from activities.schedule_note import moment
 from exits import CannotStartError
-from operators import pollers, schedule_view
+from operators import pollers, schedule_view, sources
 from operators.checks.finding import Finding, NotLookedAtError, State
 from operators.checks.places import Places
 from settings import ScheduleSettings
@@ -31,12 +30,6 @@ async def connection(places: Places) -> Finding:
             "Temporal", State.FAIL, str(error) or "no answer", "see whether the server is up, and the TEMPORAL_* variables"
         )
     return Finding("Temporal", State.OK, f"connected, namespace {client.namespace}")
-
-
-def _short(error: Exception) -> str:
-    """The SDK wraps what the system said in the names of its parts."""
-    told = re.search(r'message: "([^"]+)"', str(error))
-    return told[1] if told else str(error) or "no answer"
 
 
 async def schedule_code(places: Places) -> Finding:
@@ -78,13 +71,13 @@ def _take_values(ours: Schedule, theirs: Schedule) -> None:
 async def schedule_fires(places: Places) -> Finding:
     """Whether anything keeps the schedule from firing."""
     client, given = await places.client.needed(), _given(places)
-    if await schedule_state.describe(client, given.schedule_id) is None:
-        raise NotLookedAtError(f"there is no schedule {given.schedule_id}")
-    shown = await schedule_view.read(client, given.schedule_id)
+    try:
+        shown = await schedule_view.read(client, given.schedule_id)
+    except schedule_state.NoScheduleError as error:
+        raise NotLookedAtError(f"there is no schedule {given.schedule_id}") from error
     state, info = shown.described.schedule.state, shown.described.info
-    if state.limited_actions and not state.remaining_actions:
-        todo = f"temporal schedule delete --schedule-id {given.schedule_id}; then {APPLY}"
-        return Finding("schedule fires", State.FAIL, "its limited number of runs is used up", todo)
+    if sources.used_up(state):
+        return Finding("schedule fires", State.FAIL, sources.USED_UP, sources.renew(given.schedule_id))
     if shown.pause:
         what = f"paused by {shown.pause.by}: {shown.pause.reason}"
         if shown.pause.until:

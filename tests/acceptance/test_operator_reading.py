@@ -128,6 +128,22 @@ async def test_explain_why_not(world: World, admin: Admin) -> None:
     assert told[2].startswith(f"Also: Its row is locked by session {holder.get_server_pid()} (import job, role crm_app), since")
 
 
+async def test_a_hold_is_told_by_what_is_due(world: World, admin: Admin) -> None:
+    """Issue 4 §4: whatever the last cycle came to, `status` and `explain` tell of a hold, and a drain asks for --past-hold."""
+    booking_id = (await floor.add(admin, 11, await floor.clock(admin) - HOUR))[0]
+    await admin.execute("UPDATE crm.safety_catch SET hold_above = 10")
+    await admin.execute("INSERT INTO crm.job_state VALUES ('booking-expiration', now(), now(), now(), 'run', 'stopped')")
+    seen = await answer(world, "status")
+    assert (seen["hold"], "hold" in seen["attention"]) == ({"held": True, "limit": 10, "allowance": 0}, True)
+    assert "held" in {finding["code"] for finding in (await answer(world, "explain", str(booking_id)))["verdict"]}
+    refused = await call(world, "drain", "--cap", "5", "--reason", "why")
+    assert (refused.code, "--past-hold" in refused.err) == (1, True)
+    await admin.execute("UPDATE crm.safety_catch SET hold_above = 11")
+    nothing = await call(world, "release-hold", "--up-to", "5", "--reason", "why")
+    assert (nothing.code, nothing.err[:16], nothing.err.count("\n")) == (1, "nothing is held ", 1)
+    assert await admin.fetchval("SELECT count(*) FROM crm.operator_actions") == 0
+
+
 async def test_explain_without_temporal(world: World, admin: Admin) -> None:
     """Issue 4, explain: with Temporal away all that the database knows is shown; exit code 1 says that a part is missing."""
     booking_id = (await floor.add(admin, 1, await floor.clock(admin) + HOUR))[0]

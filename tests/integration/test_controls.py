@@ -10,14 +10,17 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.cycle_frame import CycleFrame
 from activities.expire_batch import ExpireBatch
-from activities.messages import ActsToRecord, BatchOrder, OperatorAct
+from activities.messages import ActsToRecord, BatchOrder, ClosingCycle, CycleResult, OperatorAct, Outcome
 from db import controls, gauges
-from db.controls import PhaseNotPausedError
+from db.controls import Hold, NothingHeldError, PhaseNotPausedError
+from db.reading import reading
 from db.unit_of_work import Pool, UnitOfWork, open_pool
 from domain.events import Phase
 from tests import floor
 from tests.conftest import Database
 from tests.floor import MINUTE, Admin
+
+_NEWEST = "SELECT details FROM crm.operator_actions ORDER BY id DESC LIMIT 1"
 
 
 @pytest.fixture
@@ -77,11 +80,21 @@ async def test_the_safety_catch_speaks_above_its_limit(
     assert (await _open(pool, hold_above=limit)).allowed == allowed
 
 
+async def _release(operator: Pool, up_to: int) -> None:
+    async with UnitOfWork(operator) as connection:
+        await controls.release(connection, up_to, actor="anna", reason="looked at them")
+
+
+async def _hold(operator: Pool, admin: Admin) -> Hold:
+    async with reading(operator) as connection:
+        return await controls.hold(connection, await floor.clock(admin))
+
+
 async def test_a_release_lets_so_many_through_and_no_more(pool: Pool, operator: Pool, admin: Admin) -> None:
     """Issue 4 §4: the batch takes what it expired off the allowance, and the act tells what was allowed before."""
     await floor.add(admin, 10, await floor.clock(admin) - MINUTE)
-    async with UnitOfWork(operator) as connection:
-        await controls.release(connection, 7, actor="anna", reason="looked at them")
+    assert (await _open(pool, hold_above=5)).allowed == 0
+    await _release(operator, 7)
     opened = await _open(pool, hold_above=5)
     assert opened.allowed == 7
     order = BatchOrder(phase=Phase.RESERVE, as_of=opened.as_of, batch_size=4, spends_allowance=True)
@@ -90,12 +103,76 @@ async def test_a_release_lets_so_many_through_and_no_more(pool: Pool, operator: 
     assert await _acts(admin) == [("release_hold", "anna", "job/booking-expiration", "looked at them")]
 
 
+async def test_a_release_ends_with_its_hold(pool: Pool, operator: Pool, admin: Admin) -> None:
+    """Issue 4 §4: what is left of a release when the hold is over lets nothing of the next one through; history tells."""
+    now = await floor.clock(admin)
+    await floor.add(admin, 4, now - MINUTE)
+    await floor.add(admin, 2, now - MINUTE, "Booked")
+    await _open(pool, hold_above=5)
+    await _release(operator, 7)
+    await floor.expire(pool, now)
+    assert (await _hold(operator, admin)) == Hold(limit=5, allowance=7, on=False)
+    assert [(await _open(pool, hold_above=5)).allowed for _ in range(2)] == [None, None]
+    await floor.add(admin, 10, now - MINUTE)
+    assert (await _open(pool, hold_above=5)).allowed == 0
+    why = "the hold is over: 2 bookings are due, no more than 5"
+    assert (await _acts(admin))[1:] == [("end_release", "system", "job/booking-expiration", why)]
+    assert json.loads(await admin.fetchval(_NEWEST))["before"] == {"allowance": 7}
+
+
+async def test_a_release_ends_where_the_catch_is_switched_off(pool: Pool, operator: Pool, admin: Admin) -> None:
+    """Issue 4 §4: a worker without a limit holds nothing, so nothing is left to let through when one is set again."""
+    await floor.add(admin, 6, await floor.clock(admin) - MINUTE)
+    await _open(pool, hold_above=5)
+    await _release(operator, 7)
+    assert [(await _open(pool, limit)).allowed for limit in (0, 5)] == [None, 0]
+    assert [act[3] for act in await _acts(admin)] == ["looked at them", "the safety catch is off"]
+
+
+async def test_a_release_given_since_the_look_began_is_for_the_next(pool: Pool, operator: Pool, admin: Admin) -> None:
+    """Issue 4 §4: a look of an earlier moment, as of a repeated attempt, does not end what was released after it."""
+    now = await floor.clock(admin)
+    await floor.add(admin, 6, now - MINUTE)
+    await _open(pool, hold_above=5)
+    await _release(operator, 7)
+    async with UnitOfWork(pool) as connection:
+        assert await controls.look(connection, 0, 5, now) is None
+    assert (await _hold(operator, admin)) == Hold(limit=5, allowance=7, on=True)
+
+
+@pytest.mark.parametrize(("limit", "why"), [(0, "no safety catch, or none ran yet"), (6, "no more than 6 bookings are due")])
+async def test_nothing_to_release(pool: Pool, operator: Pool, admin: Admin, limit: int, why: str) -> None:
+    """Issue 4 §4: a release in advance would let through what nobody has looked at; taking one back is always possible."""
+    await floor.add(admin, 6, await floor.clock(admin) - MINUTE)
+    await _open(pool, limit)
+    with pytest.raises(NothingHeldError, match=rf"nothing is held \(.*{why}\)"):
+        await _release(operator, 7)
+    await _release(operator, 0)
+    assert (await _hold(operator, admin)) == Hold(limit, allowance=0, on=False)
+    assert [act[0] for act in await _acts(admin)] == ["release_hold"]
+
+
+@pytest.mark.parametrize("outcome", [None, *Outcome])
+async def test_a_hold_is_seen_whatever_became_of_the_last_cycle(
+    pool: Pool, operator: Pool, admin: Admin, outcome: Outcome | None
+) -> None:
+    """Issue 4 §4: a cycle that was stopped or failed under a hold, or none since, hides it from nobody."""
+    now = await floor.clock(admin)
+    await floor.add(admin, 5, now - MINUTE)
+    await _open(pool, hold_above=5)
+    await floor.add(admin, 1, now - MINUTE, "Booked")
+    if outcome:
+        closing = ClosingCycle(result=CycleResult(outcome=outcome))
+        await ActivityEnvironment().run(CycleFrame(pool).close_cycle, closing)
+    assert (await _hold(operator, admin)) == Hold(limit=5, allowance=0, on=True)
+
+
 async def test_d7_a_repeated_batch_takes_nothing_off_twice(pool: Pool, operator: Pool, admin: Admin) -> None:
     """D7: attempts at one batch, beside each other and after it, spend the allowance once."""
     now = await floor.clock(admin)
     await floor.add(admin, 10, now - MINUTE)
-    async with UnitOfWork(operator) as connection:
-        await controls.release(connection, 9, actor="anna", reason="why")
+    await _open(pool, hold_above=5)
+    await _release(operator, 9)
     order = BatchOrder(phase=Phase.RESERVE, as_of=now, batch_size=4, spends_allowance=True)
     step = ExpireBatch(pool, floor.TOPIC).expire_batch
     await asyncio.gather(*(ActivityEnvironment().run(step, order) for _ in range(3)))

@@ -12,10 +12,11 @@ from db import controls, due, holders, overview, story
 from db.errors import DatabaseRefusedError, DatabaseUnavailableError
 from db.holders import LockState
 from db.job_state import finished
+from db.privileges import NEEDS
 from db.reading import reading
+from db.server import OPERATOR
 from db.unit_of_work import Pool, UnitOfWork, open_pool
 from domain.events import Phase
-from operators import refusals
 from tests import floor
 from tests.conftest import Database
 from tests.floor import MINUTE, Admin
@@ -56,12 +57,33 @@ async def test_overview(admin: Admin, pool: Pool, operator: Pool) -> None:
         await finished(connection, "run-1", "completed", {"ReserveExpiredCount": 2})
     async with UnitOfWork(operator) as connection:
         await controls.pause(connection, Phase.BOOKING, now, None, actor="ann", reason="why")
-        await controls.release(connection, 7, actor="ann", reason="meant")
+    await admin.execute("UPDATE crm.safety_catch SET allowance = 7, hold_above = 3")
     async with reading(operator) as connection:
         seen = await overview.read(connection)
-    assert (seen.reading.reserve_backlog, seen.reading.booking_backlog, seen.reading.poison, seen.allowance) == (1, 3, 1, 7)
+    assert (seen.reading.reserve_backlog, seen.reading.booking_backlog, seen.reading.poison) == (1, 3, 1)
+    assert seen.hold == controls.Hold(limit=3, allowance=7, on=True)
     assert [(pause.phase, pause.actor) for pause in seen.pauses] == [(Phase.BOOKING, "ann")]
     assert (seen.cycle.outcome, seen.cycle.counts, list(seen.missing_migrations)) == ("completed", {"ReserveExpiredCount": 2}, [])
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("DROP SCHEMA crm CASCADE", "apply the migrations: dbmate"),
+        ("DROP TABLE crm.phase_pauses", "apply the migrations: dbmate"),
+        (
+            "REVOKE SELECT ON crm.schema_migrations FROM booking_expiration_operator",
+            "permission denied for table schema_migrations",
+        ),
+    ],
+    ids=["unmigrated", "half migrated", "no grant"],
+)
+async def test_what_a_database_lacks_is_named(admin: Admin, operator: Pool, change: str, says: str) -> None:
+    """Issue 4, status: the command that applies the migrations, or the missing grant; never that a transaction is aborted."""
+    await admin.execute(change)
+    with pytest.raises(DatabaseRefusedError, match=says):
+        async with reading(operator) as connection:
+            await overview.read(connection)
 
 
 async def test_a_job_that_never_ran(operator: Pool) -> None:
@@ -225,5 +247,6 @@ async def test_the_documented_grants_are_the_real_ones(admin: Admin) -> None:
                                            THEN a.attname::text END ORDER BY a.attnum), NULL) AS updates
           FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
          WHERE c.relnamespace = 'crm'::regnamespace AND c.relkind = 'r' GROUP BY 1, 2""")
+    documented = {name: rights[1] for name, rights in NEEDS[OPERATOR].items() if len(rights) > 1}
     real = {row["name"]: "INSERT" if row["inserts"] else f"UPDATE ({', '.join(row['updates'])})" for row in rows}
-    assert {name: can for name, can in real.items() if can != "UPDATE ()"} == refusals.CHANGES
+    assert {name: can for name, can in real.items() if can != "UPDATE ()"} == documented

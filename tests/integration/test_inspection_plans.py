@@ -97,6 +97,12 @@ async def test_a_scan_is_found(crowded: Admin) -> None:
     assert read_whole(plan) == {"bookings"}
 
 
+async def test_what_is_set_aside_has_an_index_of_its_own(crowded: Admin) -> None:
+    """Issue 4, speed: looking for parked records costs the same however many wait."""
+    found = {name for _, name in nodes(await explained(crowded, *STATEMENTS["parked"]))}
+    assert "ix_outbox_parked" in found
+
+
 @pytest.mark.parametrize("phase", Phase)
 async def test_counting_touches_an_index_alone(crowded: Admin, phase: Phase) -> None:
     """Issue 4, speed: the totals of a preview and the place in the backlog read no row of the table."""

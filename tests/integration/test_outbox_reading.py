@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from db import outbox_reading
+from db import gauges, outbox_reading
 from db.outbox import UnknownRecordError, requeue_parked
 from db.outbox_reading import Filter
 from db.reading import reading
@@ -60,6 +60,18 @@ async def test_outbox_filters(admin: Admin, operator: Pool, wanted: Filter, coun
     assert len(found) == count
     assert first == found[:2]
     assert {record.id for record in found if record.parked_at} <= set(parked)
+
+
+async def test_parked_ones_are_found_however_many_wait(admin: Admin, operator: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 4, outbox list: `--parked` finds each one that `status` counts, also behind more than are looked through."""
+    monkeypatch.setattr(outbox_reading, "SEARCHED", 5)
+    await outbox_rows.fill(admin, 20, "topic")
+    last = await admin.fetchval("SELECT id FROM crm.outbox ORDER BY aggregate_id DESC LIMIT 1")
+    await admin.execute("UPDATE crm.outbox SET parked_at = now(), park_reason = 'Too large' WHERE id = $1", last)
+    async with reading(operator) as connection:
+        found = await outbox_reading.find(connection, Filter(state="parked"), 50)
+        counted = (await gauges.read(connection)).outbox_parked
+    assert ([record.id for record in found], counted) == ([last], 1)
 
 
 async def test_outbox_show(admin: Admin, operator: Pool) -> None:

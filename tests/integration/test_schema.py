@@ -95,6 +95,7 @@ REFUSED_BY_CHECK = [
     ("phase_pauses_whole", "UPDATE crm.phase_pauses SET reason = 'why'"),
     ("phase_pauses_until_after_start", PAUSE.replace("NULL", "now() - interval '1 s'")),
     ("safety_catch_allowance_not_negative", "UPDATE crm.safety_catch SET allowance = -1"),
+    ("safety_catch_hold_above_not_negative", "UPDATE crm.safety_catch SET hold_above = -1"),
 ]
 TWICE = {
     "booking_audit_pkey": AUDIT,
@@ -163,6 +164,7 @@ async def test_a_key_is_unique(admin: Connection, key: str, statement: str) -> N
         ("ix_bookings_booking_expires_at", "(booking_expires_at, id)", "(status = 'Booked'::text)"),
         ("ix_outbox_unpublished", "(id)", "(published_at IS NULL) AND (skipped_at IS NULL)"),
         ("ix_outbox_unpublished_aggregate", "(aggregate_id, id)", "(published_at IS NULL) AND (skipped_at IS NULL)"),
+        ("ix_outbox_parked", "(id)", "(parked_at IS NOT NULL) AND (published_at IS NULL) AND (skipped_at IS NULL)"),
     ],
 )
 async def test_partial_indexes(admin: Connection, index: str, columns: str, condition: str) -> None:

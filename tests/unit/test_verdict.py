@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from activities.schedule_note import Pause as SchedulePause
-from db.controls import Pause
+from db.controls import Hold, Pause
 from db.holders import Holder, LockState, RowLock
 from db.overview import LastCycle
 from db.story import Announcement, AuditEntry, Refused, Story
@@ -24,7 +24,9 @@ NOW = datetime(2026, 7, 1, 12, 0, tzinfo=UTC)
 ID = UUID(int=7)
 MINUTE = timedelta(minutes=1)
 WELL = LastCycle(NOW - MINUTE, NOW - MINUTE, NOW - MINUTE, "run", "completed")
-RUNS = Schedule(exists=True, next_run=NOW + MINUTE)
+PARTED = replace(WELL, outcome="paused", success_at=NOW - 60 * MINUTE)
+HELD = Hold(limit=300, allowance=3, on=True)
+RUNS = Schedule("booking-expiration", exists=True, next_run=NOW + MINUTE)
 PAUSED = replace(RUNS, paused=True, note="…", pause=SchedulePause("ann", NOW, "a wrong mass update"))
 REFUSED = Refused(Phase.RESERVE, "poison booking (SQLSTATE P0001)", NOW - MINUTE, NOW - MINUTE, 3)
 HOLDER = Holder(4711, "crm_app", "import job", NOW - 9 * MINUTE, "idle in transaction")
@@ -87,10 +89,24 @@ CASES = {
     "no schedule": (facts(schedule=Schedule()), ["no_schedule"], "There is no schedule"),
     "schedule paused": (facts(schedule=PAUSED), ["schedule_paused"], "paused, by ann: a wrong mass update."),
     "schedule paused in the Web UI": (facts(schedule=replace(PAUSED, pause=None, note="by me")), ["schedule_paused"], "by me"),
-    "schedule used up": (facts(schedule=replace(RUNS, used_up=True)), ["schedule_paused"], "paused"),
+    "schedule used up": (facts(schedule=replace(RUNS, used_up=True)), ["schedule_used_up"], "number of runs is used up"),
     "phase paused": (facts(pauses=[Pause(Phase.RESERVE, NOW, None, "bob", "why")]), ["phase_paused"], "until somebody"),
-    "other phase paused": (facts(pauses=[Pause(Phase.BOOKING, NOW, None, "bob", "why")]), ["overdue"], "nothing"),
-    "held": (facts(cycle=replace(WELL, outcome="held", success_at=None), allowance=3), ["held"], "3 bookings may still pass"),
+    "other phase paused for long": (
+        facts(pauses=[Pause(Phase.BOOKING, NOW - 60 * MINUTE, None, "bob", "why")], cycle=PARTED), ["overdue"], "nothing",
+    ),
+    "phase paused, and no worker": (
+        facts(pauses=[Pause(Phase.RESERVE, NOW, None, "bob", "why")], cycle=replace(PARTED, finished_at=NOW - 6 * MINUTE)),
+        ["phase_paused", "no_successful_cycle"], "until somebody",
+    ),
+    "held": (facts(hold=HELD, cycle=replace(PARTED, outcome="held")), ["held"], "300 bookings are due at once; 3 bookings may"),
+    "held, the last cycle stopped": (
+        facts(hold=HELD, cycle=replace(WELL, outcome="stopped")), ["held"], "more than 300 bookings are due",
+    ),
+    "held, and no worker": (
+        facts(hold=HELD, cycle=replace(PARTED, outcome="held", finished_at=NOW - 6 * MINUTE)),
+        ["held", "no_successful_cycle"], "more than 300",
+    ),
+    "held before, not any more": (facts(cycle=replace(PARTED, outcome="held")), ["overdue"], "nothing"),
     "last cycle failed": (facts(cycle=replace(WELL, outcome="failed")), ["cycle_failed"], "failed, 1 min 0 s ago"),
     "no success for long": (facts(cycle=replace(WELL, success_at=NOW - 6 * MINUTE)), ["no_successful_cycle"], "for 6 min 0 s"),
     "no cycle ever": (facts(cycle=LastCycle()), ["no_successful_cycle"], "No cycle has completed yet"),
