@@ -1,5 +1,6 @@
 """What the tests of replay share: the recorded runs, which differences are accepted, and how a run is replayed."""
 
+import re
 from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
@@ -19,6 +20,18 @@ ACCEPTED: Final = {
     ),
 }
 """Differences on purpose, word for word. 0.1.0: the message's words, which people read and no program does."""
+
+
+def released() -> set[str]:
+    """The versions that CHANGELOG.md lists and does not call "not yet released"."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    return set(re.findall(r"^## ([\d.]+)(?!.*not yet released)", text, re.MULTILINE))
+
+
+def require_unreleased(version: str) -> None:
+    """Raises `RuntimeError` for a released version: its recorded runs are how the gate knows what its open runs look like."""
+    if version in released():
+        raise RuntimeError(f"{version} is released (CHANGELOG.md) and its histories stay: set the next version in pyproject.toml")
 
 
 def history(name: str) -> WorkflowHistory:

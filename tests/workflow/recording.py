@@ -25,7 +25,7 @@ from tests.acceptance.conftest import world
 from tests.acceptance.process import ROOT, World, soon
 from tests.conftest import Database
 from tests.floor import MINUTE, Admin
-from tests.workflow.gate import FOLDER
+from tests.workflow.gate import FOLDER, require_unreleased
 
 __all__ = ["world"]
 Handle: TypeAlias = WorkflowHandle[Any, Any]
@@ -118,7 +118,8 @@ class Here:
 
 @pytest.fixture
 async def here(world: World, admin: Admin) -> AsyncIterator[Here]:
-    """A place for one run, whose history does not name this machine."""
+    """A place for one run, whose history does not name this machine. Nothing is recorded over a released version's histories."""
+    require_unreleased(VERSION)
     client = await Client.connect(
         world.where("TEMPORAL_ADDRESS"), data_converter=pydantic_data_converter, identity="record_histories"
     )

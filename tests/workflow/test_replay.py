@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
 
 from operators.replaying.replay import ours, type_of
-from tests.workflow.gate import ACCEPTED, NAMES, PATHS, history, replayed
+from tests.workflow.gate import ACCEPTED, NAMES, PATHS, history, released, replayed, require_unreleased
 from tests.workflow.steps import Steps, refuse, running, start
 from workflows.expiration_cycle import BookingExpirationCycle
 
@@ -67,6 +67,9 @@ KINDS: dict[str, tuple[Callable[[WorkflowHistory], bool], ...]] = {
 }
 """What is recorded (issue 4 section 5), and how it can be told that it is."""
 
+KEPT = {"0.1.0": {"canceled", "completed", "failed"}, "0.2.0": set(KINDS)}
+"""The histories of each version. One goes when no run of that version can be open or is looked at any more."""
+
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_history_shows_what_its_name_says(kind: str) -> None:
@@ -74,6 +77,23 @@ def test_a_history_shows_what_its_name_says(kind: str) -> None:
     names = [name for name in NAMES if re.sub(r"^[\d.]+-", "", name) == kind]
     assert names
     assert [name for name in names if not all(check(history(name)) for check in KINDS[kind])] == []
+
+
+def test_no_history_of_an_earlier_version_is_lost() -> None:
+    """Issue 4 section 5: each version, the released ones at least, has the histories that are named for it."""
+    found: dict[str, set[str]] = {}
+    for version, kind in (name.split("-", 1) for name in NAMES):
+        found.setdefault(version, set()).add(kind)
+    assert found == KEPT
+    assert released() - KEPT.keys() == set()
+
+
+def test_a_released_versions_histories_are_not_recorded_again() -> None:
+    """Issue 4 section 5: `make histories` refuses to write over them; 0.1.0 is released."""
+    assert "0.1.0" in released()
+    with pytest.raises(RuntimeError, match=r"0\.1\.0 is released"):
+        require_unreleased("0.1.0")
+    require_unreleased("999.0.0")
 
 
 def test_every_workflow_has_histories() -> None:
