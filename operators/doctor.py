@@ -60,6 +60,7 @@ def _checks(places: Places) -> Iterator[tuple[str, Coroutine[Any, Any, Finding]]
     yield "search attributes", temporal.attributes(places)
     yield "schedule", temporal.schedule_code(places)
     yield "schedule fires", temporal.schedule_fires(places)
+    yield "phases", database.phases(places)
     yield "workers", temporal.workers(places)
     yield "Kafka", kafka.connection(places)
     yield "Kafka's TLS", settings.kafka_tls(places)

@@ -1,6 +1,5 @@
 """`booking-expiration explain BOOKING`: why this booking did or did not expire, and what to do now."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
@@ -44,19 +43,8 @@ def explain(booking: BookingId, *, as_json: Json = False) -> None:
 
 async def _read(given: OperatorSettings, booking_id: UUID) -> tuple[Facts, dict[str, str]]:
     """Both sources at once; without the database there is nothing to explain, without Temporal only the schedule is unknown."""
-    unreadable: dict[str, str] = {}
-    reading_schedule = asyncio.ensure_future(sources.attempt("temporal", _schedule(given), given, unreadable))
-    try:
-        known = await found_in(given, _facts(given, booking_id))
-    except BaseException:
-        reading_schedule.cancel()
-        await asyncio.wait([reading_schedule])
-        raise
-    return replace(known, schedule=await reading_schedule), unreadable
-
-
-async def _schedule(given: OperatorSettings) -> Schedule:
-    return await sources.schedule(await frame.frontend(), given.schedule_id)
+    known, schedule, unreadable = await sources.beside_schedule(found_in(given, _facts(given, booking_id)), given)
+    return replace(known, schedule=schedule), unreadable
 
 
 async def _facts(given: OperatorSettings, booking_id: UUID) -> Facts:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
@@ -10,12 +10,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from db import due, server
+from db import controls, due, server
+from db.controls import Hold, Pause
 from db.due import DueBooking, PhaseDue
 from db.reading import reading
 from domain.events import Phase
-from operators import arguments, frame, words
+from operators import arguments, frame, sources, words
 from operators.frame import Json
+from operators.sources import Schedule
 from settings import OperatorSettings
 
 SHOWN: Final = 20
@@ -33,7 +35,8 @@ GroupedBy = Annotated[By, typer.Option("--by", help="What the table counts by; h
 class Preview:
     """What would expire at `as_of` (UTC) if nothing else happened until then; `now` by the database's clock.
 
-    `cycles`: how many minutes' cycles it takes, one batch of `batch_size` per phase each; poison never expires.
+    `cycles`: how many minutes' cycles it takes, one batch of `batch_size` per phase each; poison never expires. `pauses` and
+    `hold` as they are at `as_of`; `schedule`: None where nobody could tell.
     """
 
     now: datetime
@@ -43,11 +46,31 @@ class Preview:
     groups: dict[str, int]
     groups_complete: bool
     oldest: Sequence[DueBooking]
+    pauses: Sequence[Pause] = ()
+    hold: Hold = field(default_factory=Hold)
+    schedule: Schedule | None = None
 
     @property
     def cycles(self) -> int:
         """The phases share a cycle, so the larger one decides."""
         return max((-(-(phase.total - phase.poison) // self.batch_size) for phase in self.phases), default=0)
+
+    @property
+    def waits_for(self) -> Iterator[tuple[str, str]]:
+        """What must be over before those cycles do it: the code that `explain` has for it, and in words."""
+        if (schedule := self.schedule) is not None:
+            if not schedule.exists:
+                yield "no_schedule", "there is a schedule"
+            elif schedule.used_up:
+                yield "schedule_used_up", "the schedule has runs left"
+            elif schedule.paused:
+                yield "schedule_paused", "the schedule is no longer paused"
+        due_phases = {each.phase for each in self.phases if each.total > each.poison}
+        for pause in self.pauses:
+            if pause.phase in due_phases:
+                yield "phase_paused", f"{pause.phase} is no longer paused"
+        if self.hold.on:
+            yield "held", f"the hold of more than {self.hold.limit:,} is over or released"
 
 
 def preview(*, as_of: AsOf = None, phase: OnlyPhase = None, by: GroupedBy = "tenant", as_json: Json = False) -> None:
@@ -55,11 +78,16 @@ def preview(*, as_of: AsOf = None, phase: OnlyPhase = None, by: GroupedBy = "ten
     moment = None if as_of is None else arguments.moment(as_of, "--as-of")
     phases = list(Phase) if phase is None else [arguments.phase(phase)]
     given = frame.settings()
-    found = frame.run(_read(given, moment, phases, by))
+    told, schedule, unreadable = frame.run(sources.beside_schedule(_read(given, moment, phases, by), given))
+    found = replace(told, schedule=schedule)
     if as_json:
-        frame.print_json(as_data(found, by))
+        frame.print_json({**as_data(found, by), "unreadable": unreadable})
     else:
         _show(found, by)
+    for line in sources.lines(unreadable):
+        typer.echo(line, err=True)
+    if unreadable:
+        raise typer.Exit(1)
 
 
 async def _read(given: OperatorSettings, moment: datetime | None, phases: Sequence[Phase], by: By) -> Preview:
@@ -71,6 +99,7 @@ async def _read(given: OperatorSettings, moment: datetime | None, phases: Sequen
             oldest += await due.oldest(connection, phase, as_of, SHOWN)
             if by != "phase":
                 groups.update(await due.groups(connection, by, phase, as_of))
+        pauses, hold = await controls.paused(connection, max(now, as_of)), await controls.hold(connection, as_of)
     if by == "phase":
         groups.update({each.phase.value: each.total for each in counted if each.total})
     return Preview(
@@ -81,6 +110,8 @@ async def _read(given: OperatorSettings, moment: datetime | None, phases: Sequen
         groups=dict(sorted(groups.items()) if by == "hour" else groups.most_common()),
         groups_complete=by == "phase" or all(each.total <= due.GROUPED for each in counted),
         oldest=sorted(oldest, key=lambda booking: (booking.deadline, booking.id))[:SHOWN],
+        pauses=pauses,
+        hold=hold,
     )
 
 
@@ -91,6 +122,7 @@ def as_data(found: Preview, by: By) -> dict[str, Any]:
         "as_of": words.plain(found.as_of),
         "batch_size": found.batch_size,
         "cycles": found.cycles,
+        "waits_for": [{"code": code, "what": what} for code, what in found.waits_for],
         "phases": {
             each.phase.value: {
                 "total": each.total,
@@ -129,7 +161,8 @@ def _totals(found: Preview) -> Iterator[str]:
         since = f", the oldest due since {words.moment(each.oldest)}" if each.oldest else ""
         yield f"  {each.phase}: {words.number(each.total, 'booking')}{more}{poison}{since}"
     cycles, batch = words.number(found.cycles, "cycle"), f"{found.batch_size:,} of each phase a minute"
-    yield f"  takes {cycles} ({batch})" if found.cycles else "  no cycle has anything to do"
+    once = " and ".join(what for _, what in found.waits_for)
+    yield f"  takes {cycles} ({batch}){f', once {once}' if once else ''}" if found.cycles else "  no cycle has anything to do"
 
 
 def _groups(found: Preview, by: By) -> Table:

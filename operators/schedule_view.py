@@ -1,6 +1,7 @@
 """What `schedule show` shows: the server's own answer, and who paused it, why, and what will end it."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -12,8 +13,14 @@ from temporalio.api.workflowservice.v1 import DescribeScheduleResponse
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
+import settings as configuration
 from activities import schedule_note, schedule_state
 from activities.schedule_note import Pause, moment
+from db import controls, server
+from db.controls import Pause as PhasePause
+from db.reading import reading
+from operators import frame, sources, words
+from settings import OperatorSettings
 
 UNKNOWN: Final = "somebody, in the Web UI or by another program"
 
@@ -39,26 +46,33 @@ def as_dict(pause: Pause | None) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The schedule, its pause, and whether the timer that shall end the pause is there."""
+    """The schedule, its pause, and whether the timer that shall end the pause is there.
+
+    `phases`: the paused ones; None where the database was not read, and then `unread` says why.
+    """
 
     schedule_id: str
     described: DescribeScheduleResponse
     pause: Pause | None
     timer_runs: bool
+    phases: Sequence[PhasePause] | None = None
+    unread: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The server's answer, with the pause beside it."""
+        """The server's answer, with the pauses beside it."""
         timer = {"workflow_id": timer_id(self.pause.mark), "running": self.timer_runs} if self.pause and self.pause.mark else None
-        return {**MessageToDict(self.described), "pause": as_dict(self.pause), "timer": timer}
+        ours = {"pause": as_dict(self.pause), "timer": timer, "paused_phases": words.plain(self.phases)}
+        return {**MessageToDict(self.described), **ours}
 
     def table(self) -> Table:
         """For people."""
         schedule, info = self.described.schedule, self.described.info
         action, overlap = schedule.action.start_workflow, MessageToDict(schedule.policies).get("overlapPolicy", "")
         table = Table("schedule", Column(Text(self.schedule_id)), show_header=True)
-        table.add_row("state", "paused" if schedule.state.paused else "running")
+        table.add_row("state", self._state())
         for name, text in self._pause():
             table.add_row(name, Text(text))
+        table.add_row("phases", Text(self._phases()))
         table.add_row("note", Text(schedule.state.notes))  # an operator's words are no markup
         table.add_row("starts", Text(f"{action.workflow_type.name} on task queue {action.task_queue.name}, every minute (UTC)"))
         table.add_row("overlap", overlap.rpartition("_")[2].lower())
@@ -70,6 +84,12 @@ class Shown:
         table.add_row("skipped by overlap", str(info.overlap_skipped))
         table.add_row("missed", f"{info.missed_catchup_window} (Temporal was away for longer than a minute)")
         return table
+
+    def _state(self) -> str:
+        state = self.described.schedule.state
+        if state.paused:
+            return "paused"
+        return f"{sources.USED_UP}: {sources.renew(self.schedule_id)}" if sources.used_up(state) else "running"
 
     def _pause(self) -> list[tuple[str, str]]:
         if self.pause is None:
@@ -83,9 +103,30 @@ class Shown:
         gone = f"NOT by itself: {timer} is gone; resume it by hand"
         return [*rows, ("until", f"{moment(self.pause.until)}, by {timer}" if self.timer_runs else gone)]
 
+    def _phases(self) -> str:
+        if self.phases is None:
+            return f"not read: {self.unread}"
+        told = [f"{each.phase} {words.paused(each.actor, each.until, each.reason)}" for each in self.phases]
+        return "\n".join(told) or "both run"
+
 
 async def read(client: Client, schedule_id: str) -> Shown:
-    """The schedule as the server has it now. Raises `NoScheduleError`, `RPCError`."""
+    """The schedule as the server has it now, and what the database tells of its phases. Raises `NoScheduleError`, `RPCError`."""
+    shown, unreadable = await of_server(client, schedule_id), dict[str, str]()
+    given = sources.loaded(lambda: configuration.load_model(OperatorSettings))
+    if given.value is None:
+        return replace(shown, unread="; ".join(given.mistakes))
+    phases = await sources.attempt("database", _paused(given.value), given.value, unreadable)
+    return replace(shown, phases=phases, unread=unreadable.get("database", ""))
+
+
+async def _paused(given: OperatorSettings) -> list[PhasePause]:
+    async with frame.database(given) as pool, reading(pool) as connection:
+        return await controls.paused(connection, await server.clock(connection))
+
+
+async def of_server(client: Client, schedule_id: str) -> Shown:
+    """The same by Temporal alone. Raises `NoScheduleError`, `RPCError`."""
     described = await schedule_state.existing(client, schedule_id)
     pause = who_paused(described.schedule.state)
     return Shown(schedule_id, described, pause, bool(pause and pause.mark and await _runs(client, timer_id(pause.mark))))

@@ -1,9 +1,12 @@
 """Reading from the database and from Temporal side by side: one of them being away does not hide what the other one knows."""
 
-from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
+import asyncio
+import io
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import redirect_stderr
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from temporalio.api.schedule.v1 import ScheduleState
 from temporalio.api.workflowservice.v1 import DescribeScheduleResponse
@@ -15,7 +18,7 @@ from activities.schedule_note import Pause
 from activities.schedule_state import Frontend
 from db.errors import DatabaseError
 from exits import CannotStartError
-from operators import refusals
+from operators import frame, refusals
 from settings import OperatorSettings
 
 T = TypeVar("T")
@@ -67,6 +70,49 @@ def _schedule(schedule_id: str, described: DescribeScheduleResponse) -> Schedule
         last_run=max(ran, default=None),
         next_run=None if state.paused else min(coming, default=None),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[T]):
+    """Settings, or what is wrong with them, one line each."""
+
+    value: T | None
+    mistakes: list[str] = field(default_factory=list)
+
+    @property
+    def unset(self) -> bool:
+        """Whether nothing is wrong but that they are not given here."""
+        return bool(self.mistakes) and all(": is not set" in line for line in self.mistakes)
+
+
+def loaded(load: Callable[[], T]) -> Loaded[T]:
+    """What `load` returns; where it would end the process with its lines on standard error, those lines."""
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            return Loaded(load())
+    except SystemExit:
+        return Loaded(None, [line.removeprefix("settings: ") for line in said.getvalue().splitlines()])
+
+
+async def beside_schedule(work: Awaitable[T], given: OperatorSettings) -> tuple[T, Schedule | None, dict[str, str]]:
+    """What `work` reads of the database, and at the same time the schedule: None where Temporal is away, and then why.
+
+    Raises what `work` raises: without the database there is nothing to tell.
+    """
+    unreadable: dict[str, str] = {}
+    looking = asyncio.ensure_future(attempt("temporal", _own_schedule(given), given, unreadable))
+    try:
+        found = await work
+    except BaseException:
+        looking.cancel()
+        await asyncio.wait([looking])
+        raise
+    return found, await looking, unreadable
+
+
+async def _own_schedule(given: OperatorSettings) -> Schedule:
+    return await schedule(await frame.frontend(), given.schedule_id)
 
 
 async def attempt(source: str, work: Awaitable[T], given: OperatorSettings, unreadable: dict[str, str]) -> T | None:

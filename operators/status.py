@@ -117,8 +117,7 @@ def _database_lines(seen: Overview) -> Iterator[Line]:
         text = f"{waiting:,} overdue, the oldest for {words.age(oldest)}" if waiting else "nothing overdue"
         yield Line(f"backlog {phase}", waiting <= MANY["bookings"] and oldest <= LATE, text)
         if pause := paused.get(phase):
-            until = f"until {words.moment(pause.until)}" if pause.until else "until somebody resumes it"
-            yield Line(f"phase {phase}", False, f"paused by {pause.actor} {until}: {pause.reason}")
+            yield Line(f"phase {phase}", False, words.paused(pause.actor, pause.until, pause.reason))
     if seen.hold.on or seen.hold.allowance:
         left = f"{words.number(seen.hold.allowance, 'booking')} may still pass"
         held = f"expiry is held: more than {seen.hold.limit:,} bookings are due" if seen.hold.on else "not held any more"

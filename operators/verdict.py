@@ -157,8 +157,7 @@ def _stopped(facts: Facts, phase: Phase) -> Iterator[Finding]:
         do = "Ask whoever paused it; then booking-expiration schedule resume --reason WHY"
         yield Finding("schedule_paused", f"The schedule is paused, {why}.", do, f"{_BOOKINGS}#schedule-paused")
     for pause in (each for each in facts.pauses if each.phase is phase):
-        until = f"until {words.moment(pause.until)}" if pause.until else "until somebody resumes it"
-        what = f"The phase {phase} is paused by {pause.actor} {until}: {pause.reason}."
+        what = f"The phase {phase} is {words.paused(pause.actor, pause.until, pause.reason)}."
         do = f"Ask {pause.actor}; then booking-expiration phase resume {phase} --reason WHY"
         yield Finding("phase_paused", what, do, f"{_BOOKINGS}#schedule-paused")
     if facts.hold.on:

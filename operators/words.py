@@ -29,6 +29,11 @@ def number(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def paused(actor: str, until: datetime | None, reason: str) -> str:
+    """Who paused a phase, until when, and why, as it is said wherever a pause is shown."""
+    return f"paused by {actor} until {moment(until) if until else 'somebody resumes it'}: {reason}"
+
+
 def plain(value: Any) -> Any:
     """The value as JSON can carry it: dataclasses as objects, moments as RFC 3339 in UTC, ids as text, lengths in seconds."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

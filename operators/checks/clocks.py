@@ -1,4 +1,4 @@
-"""`doctor`: how far the clocks of this machine, the database and Temporal are apart."""
+"""`doctor`: how far the clocks of this machine, the worker, the database and Temporal are apart."""
 
 import asyncio
 import secrets
@@ -14,8 +14,10 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, PollWorkflowTaskQueueRequest
 from temporalio.client import Client
 
-from db import server
+from db import job_state, server
+from db.errors import DatabaseError
 from db.unit_of_work import Pool, UnitOfWork
+from operators import words
 from operators.checks.finding import Finding, NotLookedAtError, State
 from operators.checks.places import Places
 
@@ -30,6 +32,7 @@ _ASKED: Final = 3
 """The answer that came fastest is the most exact."""
 
 THIS_MACHINE: Final = "this machine"
+WORKER: Final = "the worker"
 DATABASE: Final = "the database"
 TEMPORAL: Final = "Temporal"
 Clock = Callable[[], Awaitable[datetime]]
@@ -51,16 +54,17 @@ async def clocks(places: Places) -> Finding:
     away = [str(answer) for answer in answers if isinstance(answer, BaseException)]
     if len(found) == 1:
         raise NotLookedAtError("; ".join(away))
-    return judged(found, away)
+    worker = await _worker(places, answers[0]) if isinstance(answers[0], Offset) else None
+    return judged([*found, worker] if worker else found, away, unknown="" if worker else f"{WORKER}'s clock is not known")
 
 
-def judged(found: list[Offset], away: list[str]) -> Finding:
-    """Each pair against the limits; what is within the error of measuring is no difference."""
+def judged(found: list[Offset], away: list[str], unknown: str = "") -> Finding:
+    """Each pair against the limits; what is within the error of measuring is no difference. `unknown`: what is merely said."""
     apart = max(max(abs(one.ahead - other.ahead) - one.error - other.error, 0.0) for one, other in combinations(found, 2))
     what = ", ".join(
         f"{each.clock} {abs(each.ahead):.2f} s {'ahead of' if each.ahead >= 0 else 'behind'} {THIS_MACHINE}" for each in found[1:]
     )
-    what = "; ".join([what, *away])
+    what = "; ".join(filter(None, [what, *away, unknown]))
     state = State.FAIL if apart > FAIL_ABOVE else State.WARN if apart > WARN_ABOVE or away else State.OK
     right = "set right whichever is off (timedatectl, chronyc): deadlines go by the database's clock, ticks by Temporal's"
     return Finding("clocks", state, what, right if apart > WARN_ABOVE else "")
@@ -70,6 +74,18 @@ async def _database(places: Places) -> Offset:
     pool: Pool = await places.database.needed()
     async with UnitOfWork(pool) as connection:
         return await _measured(DATABASE, lambda: server.clock(connection), places.now)
+
+
+async def _worker(places: Places, database: Offset) -> Offset | None:
+    """By both clocks as the newest cycle left them: the worker's machine is elsewhere. None before the first cycle."""
+    with suppress(DatabaseError):  # a schema that is behind is another check's line
+        async with UnitOfWork(await places.database.needed()) as connection:
+            if told := await job_state.worker_clock(connection):
+                began, on_worker = told
+                ago = places.now() + timedelta(seconds=database.ahead) - began
+                ahead = database.ahead + (on_worker - began).total_seconds()
+                return Offset(f"{WORKER} (at the cycle {words.age(ago)} ago)", ahead, database.error)
+    return None
 
 
 async def _temporal(places: Places) -> Offset:

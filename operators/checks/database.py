@@ -2,10 +2,11 @@
 
 from typing import Final
 
-from db import migrations, privileges, server
+from db import controls, migrations, privileges, server
 from db.errors import MIGRATE, DatabaseError
 from db.server import OPERATOR
 from db.unit_of_work import Pool, UnitOfWork
+from operators import words
 from operators.checks.finding import Finding, State
 from operators.checks.places import Place, Places
 
@@ -65,6 +66,17 @@ async def applied_migrations(places: Places) -> Finding:
         todo = "nothing, if workers of that version run; else see which version this command is of"
         return Finding("migrations", State.WARN, f"the database is ahead of this program: {', '.join(newer)}", todo)
     return Finding("migrations", State.OK, f"all {len(known)} applied, the newest {known[-1]}")
+
+
+async def phases(places: Places) -> Finding:
+    """Whether both phases run, or somebody stopped one."""
+    async with UnitOfWork(await places.database.needed()) as opened:
+        pauses = await controls.paused(opened, await server.clock(opened))
+    if not pauses:
+        return Finding("phases", State.OK, "both run")
+    what = "; ".join(f"{each.phase} is {words.paused(each.actor, each.until, each.reason)}" for each in pauses)
+    todo = "; ".join(f"booking-expiration phase resume {each.phase} --reason …" for each in pauses)
+    return Finding("phases", State.WARN, what, f"when the reason is over: {todo}")
 
 
 async def roles(places: Places) -> Finding:

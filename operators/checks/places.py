@@ -1,10 +1,7 @@
 """Where `doctor` looks: each server is connected to once, for all checks; one that is away stops only those that need it."""
 
 import asyncio
-import io
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import redirect_stderr
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, TypeVar
 
@@ -18,6 +15,7 @@ from contracts.topic import Found
 from db.unit_of_work import Pool, open_pool
 from operators.checks.finding import NotLookedAtError
 from operators.frame import APPLICATION
+from operators.sources import loaded
 from settings import KafkaSettings, OperatorSettings, ScheduleSettings
 
 T = TypeVar("T")
@@ -29,31 +27,8 @@ STATEMENT_LIMIT: Final = 3.0
 """Seconds that one statement may take."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded(Generic[T]):
-    """Settings, or what is wrong with them, one line each."""
-
-    value: T | None
-    mistakes: list[str] = field(default_factory=list)
-
-    @property
-    def unset(self) -> bool:
-        """Whether nothing is wrong but that they are not given here."""
-        return bool(self.mistakes) and all(": is not set" in line for line in self.mistakes)
-
-
-def loaded(load: Callable[[], T]) -> Loaded[T]:
-    """What `load` returns; where it would end the process with its lines on standard error, those lines."""
-    said = io.StringIO()
-    try:
-        with redirect_stderr(said):
-            return Loaded(load())
-    except SystemExit:
-        return Loaded(None, [line.removeprefix("settings: ") for line in said.getvalue().splitlines()])
-
-
 class Place(Generic[T]):
-    """One server: asked once, by whoever comes first."""
+    """One server: connected to once, for whoever asks."""
 
     def __init__(self, name: str, connect: Callable[[], Awaitable[T]] | None) -> None:
         """`connect` is None where the settings do not say how."""
@@ -88,7 +63,7 @@ class Places:
     """All settings and all servers. `now` is this machine's clock."""
 
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        """Connects to nothing before a check asks; needs a running event loop."""
+        """Begins to connect at once, so that no check waits for another one's server; needs a running event loop."""
         self.now = now
         self.operator = loaded(lambda: configuration.load_model(OperatorSettings))
         self.worker = loaded(configuration.load)

@@ -6,7 +6,8 @@ from typing import Any, Final
 from db.server import link
 from db.unit_of_work import Pool, UnitOfWork
 from operators.checks.finding import Finding, NotLookedAtError, State
-from operators.checks.places import Loaded, Place, Places
+from operators.checks.places import Place, Places
+from operators.sources import Loaded
 
 CORRECT: Final = "correct the variable; docs/configuration.md has them all"
 KAFKA_PROTOCOL: Final = "BOOKING_EXPIRATION_KAFKA_SECURITY_PROTOCOL"

@@ -72,7 +72,7 @@ async def schedule_fires(places: Places) -> Finding:
     """Whether anything keeps the schedule from firing."""
     client, given = await places.client.needed(), _given(places)
     try:
-        shown = await schedule_view.read(client, given.schedule_id)
+        shown = await schedule_view.of_server(client, given.schedule_id)
     except schedule_state.NoScheduleError as error:
         raise NotLookedAtError(f"there is no schedule {given.schedule_id}") from error
     state, info = shown.described.schedule.state, shown.described.info

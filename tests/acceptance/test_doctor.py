@@ -17,7 +17,7 @@ from temporalio.api.schedule.v1 import Schedule
 from activities import schedule_note, schedule_state
 from activities.schedule_note import NOTE
 from contracts import topic as code
-from operators import doctor
+from operators import doctor, sources
 from operators.checks import clocks
 from operators.checks.finding import Finding, State
 from operators.checks.places import Places
@@ -190,7 +190,8 @@ async def test_a_schedule_that_does_not_fire(world: World, ask: Ask) -> None:
     paused = (await ask())["schedule fires"]
     assert (paused.state, paused.what[:19], paused.what[-23:]) == (State.WARN, "paused by anna: why", ", but its timer is gone")
     await _alter(world, lambda server: server.state.MergeFrom(type(server.state)(limited_actions=True, remaining_actions=0)))
-    assert (await ask())["schedule fires"].what == "its limited number of runs is used up"
+    used_up = (await ask())["schedule fires"]
+    assert (used_up.what, used_up.todo) == (sources.USED_UP, sources.renew(world.name))
     none = await ask(BOOKING_EXPIRATION_SCHEDULE_ID="nowhere")
     assert (none["schedule"].state, none["schedule"].todo) == (State.FAIL, "booking-expiration schedule apply")
 
@@ -268,11 +269,31 @@ async def test_clocks(world: World, monkeypatch: pytest.MonkeyPatch, seconds: in
     assert apart == pytest.approx([abs(seconds)] * 2, abs=0.5)
 
 
+async def test_the_workers_clock(ask: Ask, admin: Administrator) -> None:
+    """D2: by what the newest cycle left, since the worker's machine is elsewhere; without it nobody knows, and that is said."""
+    unknown = (await ask())["clocks"]
+    assert (unknown.state, unknown.what.endswith("the worker's clock is not known")) == (State.OK, True)
+    await admin.execute("""
+        INSERT INTO crm.job_state (job, last_started_at, worker_clock_at)
+        VALUES ('booking-expiration', now() - interval '2 minutes', now() - interval '90 seconds')""")
+    found = (await ask())["clocks"]
+    assert found.state is State.FAIL
+    assert re.search(r"the worker \(at the cycle 2 min \d s ago\) (29|30)\.\d\d s ahead of this machine", found.what), found
+
+
+async def test_a_paused_phase(ask: Ask, admin: Administrator) -> None:
+    """Issue 4, section 4: a phase's pause is shown wherever a pause is shown, with who, until when, why and what ends it."""
+    await admin.execute("UPDATE crm.phase_pauses SET paused_at = now(), actor = 'ann', reason = 'why' WHERE phase = 'Booking'")
+    found = (await ask())["phases"]
+    assert (found.state, found.what) == (State.WARN, "Booking is paused by ann until somebody resumes it: why")
+    assert found.todo == "when the reason is over: booking-expiration phase resume Booking --reason …"
+
+
 async def test_every_check_is_in_the_list(world: World) -> None:
     """Issue 4, section 4: the operator's role alone, without the worker's variables, still sees all that is shared."""
     done = await call(
         world, "doctor", "--json", DATABASE_URL="", KAFKA_BOOTSTRAP_SERVERS=world.servers["KAFKA_BOOTSTRAP_SERVERS"]
     )
     states = {finding["check"]: finding["state"] for finding in json.loads(done.out)["findings"]}
-    assert {states[name] for name in ("roles", "grants", "migrations", "Kafka", "clocks")} == {"ok"}
+    assert {states[name] for name in ("roles", "grants", "migrations", "phases", "Kafka", "clocks")} == {"ok"}
     assert "worker's database" not in states

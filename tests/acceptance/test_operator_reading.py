@@ -6,7 +6,10 @@ from typing import Any
 
 import asyncpg
 import pytest
+from temporalio.api.schedule.v1 import ScheduleState
 
+from activities import schedule_state
+from operators import sources
 from tests import floor
 from tests.acceptance.command import call
 from tests.acceptance.process import World
@@ -89,7 +92,49 @@ async def test_preview_for_people(world: World, admin: Admin) -> None:
     assert (done.code, done.err) == (0, "")
     assert "nothing is changed by looking" in done.out
     assert "Reserve: 201 bookings, the oldest due since" in done.out
-    assert "takes 2 cycles (200 of each phase a minute)" in done.out
+    assert "takes 2 cycles (200 of each phase a minute), once the schedule is no longer paused\n" in done.out
+
+
+async def test_preview_tells_what_its_cycles_wait_for(world: World, admin: Admin) -> None:
+    """Issue 4, preview: a number of cycles is no promise while schedule, phase or safety catch keep them."""
+    await floor.add(admin, 11, await floor.clock(admin) - HOUR, "Booked")
+    await admin.execute("UPDATE crm.safety_catch SET hold_above = 10")
+    await admin.execute("UPDATE crm.phase_pauses SET paused_at = now(), actor = 'ann', reason = 'why'")
+    seen = await answer(world, "preview")
+    assert [each["code"] for each in seen["waits_for"]] == ["schedule_paused", "phase_paused", "held"]
+    done = await call(world, "preview", TEMPORAL_ADDRESS=NOWHERE, COLUMNS="200")
+    assert "once Booking is no longer paused and the hold of more than 10 is over or released\n" in done.out
+    assert (done.code, done.err.count("\n"), done.err.startswith("temporal could not be read: ")) == (1, 1, True)
+
+
+async def test_a_schedule_whose_runs_are_used_up(world: World, admin: Admin) -> None:
+    """D1, issue 4 §4: neither `schedule apply` nor `resume` lifts an operator's limit; what is said to help does."""
+    booking_id = (await floor.add(admin, 1, await floor.clock(admin) - HOUR))[0]
+    described = await schedule_state.existing(world.client, world.name)
+    limit = ScheduleState(limited_actions=True, remaining_actions=0, notes="once")
+    described.schedule.state.CopyFrom(limit)
+    await schedule_state.write(world.client, world.name, described, described.schedule)
+    for act in ("apply", "resume"):
+        await call(world, "schedule", act, "--reason", "why")
+        told = (await answer(world, "explain", str(booking_id)))["verdict"][0]
+        assert (told["code"], told["do"]) == ("schedule_used_up", sources.renew(world.name))
+    assert "its limited number of runs is used up" in (await call(world, "schedule", "show", COLUMNS="200")).out
+    await world.client.get_schedule_handle(world.name).delete()
+    await call(world, "schedule", "apply")
+    state = (await answer(world, "status"))["schedule"]
+    assert (state["used_up"], state["next_run"] is not None) == (False, True)
+
+
+async def test_schedule_show_tells_of_phases(world: World, admin: Admin) -> None:
+    """Issue 4 §4: a phase's pause is shown where the schedule's is; without the database that is said, and the rest is shown."""
+    await admin.execute("UPDATE crm.phase_pauses SET paused_at = now(), actor = 'ann', reason = '[b]why' WHERE phase = 'Booking'")
+    people = await call(world, "schedule", "show", COLUMNS="200")
+    assert "Booking paused by ann until somebody resumes it: [b]why" in people.out
+    assert [each["phase"] for each in (await answer(world, "schedule", "show"))["paused_phases"]] == ["Booking"]
+    away = await call(world, "schedule", "show", BOOKING_EXPIRATION_OPERATOR_DATABASE_URL=ELSEWHERE, COLUMNS="200")
+    assert (away.code, "not read: the database at 127.0.0.1:1" in away.out, "paused by the test" in away.out) == (0, True, True)
+    unset = await call(world, "schedule", "show", BOOKING_EXPIRATION_OPERATOR_DATABASE_URL="", COLUMNS="200")
+    assert (unset.code, "OPERATOR_DATABASE_URL: is not set" in unset.out) == (0, True)
 
 
 async def test_explain_an_expired_booking(world: World, admin: Admin) -> None:

@@ -14,7 +14,8 @@ from activities import heartbeat
 from activities.cycle_frame import CycleFrame
 from activities.expire_batch import ExpireBatch
 from activities.messages import BatchOrder, BatchResult, ClosingCycle, CycleResult, Outcome
-from db.unit_of_work import Pool
+from db import job_state
+from db.unit_of_work import Pool, UnitOfWork
 from domain.events import Phase
 from tests import floor
 from tests.floor import MINUTE, Admin
@@ -47,6 +48,26 @@ async def test_d2_as_of_is_the_databases_clock(temporal: ActivityEnvironment, po
     assert (opened.reserve_backlog, opened.booking_backlog, opened.search_attributes) == (3, 2, ["ExpirationOutcome"])
     state = await _state(admin)
     assert (state["run_id"], state["last_started_at"], state["outcome"]) == (None, opened.as_of, None)
+
+
+@pytest.mark.parametrize("ahead", [timedelta(0), timedelta(seconds=30), timedelta(seconds=-30)])
+async def test_d2_the_workers_clock_stands_beside_the_databases(pool: Pool, ahead: timedelta) -> None:
+    """D2, issue 4 §4: what `doctor` compares, from wherever it runs; a slow answer is no difference."""
+    async with UnitOfWork(pool) as connection:
+        assert await job_state.worker_clock(connection) is None
+        await job_state.opened(connection, lambda: datetime.now(UTC) + ahead)
+        told = await job_state.worker_clock(connection)
+    assert told is not None
+    assert (told[1] - told[0]).total_seconds() == pytest.approx(ahead.total_seconds(), abs=0.5)
+
+
+async def test_d2_a_slow_answer_is_no_difference(pool: Pool) -> None:
+    """D2: the database's moment lies between asking and answer, so a worker that waited long for it is not called off."""
+    asked = datetime.now(UTC) - timedelta(seconds=20)
+    moments = iter((asked, asked + timedelta(seconds=40)))
+    async with UnitOfWork(pool) as connection:
+        opening = await job_state.opened(connection, lambda: next(moments))
+        assert await job_state.worker_clock(connection) == (opening.as_of, opening.as_of)
 
 
 @pytest.mark.parametrize("outcome", Outcome)

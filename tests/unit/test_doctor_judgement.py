@@ -12,7 +12,7 @@ from contracts import topic
 from contracts.topic import Found
 from db import server
 from operators.checks import clocks, finding, kafka, settings
-from operators.checks.clocks import DATABASE, TEMPORAL, THIS_MACHINE, Offset
+from operators.checks.clocks import DATABASE, TEMPORAL, THIS_MACHINE, WORKER, Offset
 from operators.checks.finding import Finding, NotLookedAtError, State
 
 
@@ -57,6 +57,14 @@ def test_clocks_apart(database: float, temporal: float, state: State) -> None:
     """D2: each pair counts, a warning above 1 s, a failure above 5 s."""
     found = [Offset(THIS_MACHINE, 0, 0), Offset(DATABASE, database, 0.01), Offset(TEMPORAL, temporal, 0.01)]
     assert clocks.judged(found, []).state is state
+
+
+def test_the_workers_clock_counts_too() -> None:
+    """D2: a worker that is off is told beside the others; one whose clock nobody knows is said, and is no warning."""
+    off = clocks.judged([Offset(THIS_MACHINE, 0, 0), Offset(DATABASE, 0.2, 0.01), Offset(WORKER, -6, 0.01)], [])
+    assert (off.state, off.what.endswith("the worker 6.00 s behind this machine")) == (State.FAIL, True)
+    unknown = clocks.judged([Offset(THIS_MACHINE, 0, 0), Offset(DATABASE, 0.2, 0.01)], [], "the worker's clock is not known")
+    assert (unknown.state, unknown.what.endswith("; the worker's clock is not known"), unknown.todo) == (State.OK, True, "")
 
 
 def test_a_slow_answer_is_no_difference() -> None:
