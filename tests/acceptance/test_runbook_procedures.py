@@ -57,6 +57,17 @@ async def test_run_a_cycle_now(reader: Reader, admin: Admin) -> None:
     await reader.types("completed", "ExpiredCount")
 
 
+@reads(BOOKINGS, "Bring the schedule back")
+async def test_bring_the_schedule_back(reader: Reader) -> None:
+    """Issue 4, section 6: it was paused, then deleted: who paused it is still known; made anew, it runs."""
+    await reader.world.start()
+    await unpause(reader.world)
+    await call(reader.world, "schedule", "pause", *WHY)
+    await reader.world.client.get_schedule_handle(reader.world.name).delete()
+    await reader.types("pause_schedule", "INC-7: for the test")
+    await reader.types("created", "running")
+
+
 @reads(BOOKINGS, "After an outage")
 async def test_after_an_outage(reader: Reader, admin: Admin) -> None:
     """Issue 4, section 6: 700 left behind: counted, drained, and nothing left; their events are in Kafka."""
@@ -126,6 +137,8 @@ async def test_pause_and_resume(reader: Reader) -> None:
     assert UUID(silence)
     await reader.types("resumed, next cycle at the full minute")
     await reader.types("phase Booking: paused from the next cycle on, until", "phase Booking: goes on with the next cycle")
+    await call(reader.world, "schedule", "pause", *WHY)
+    await reader.types("paused, until 2")
 
 
 @reads(BOOKINGS, "Stop or restart a worker")

@@ -147,7 +147,7 @@ async def test_schedule_paused(reader: Reader, admin: Admin) -> None:
 
 @reads(BOOKINGS, "Held")
 async def test_held(reader: Reader, admin: Admin) -> None:
-    """Issue 4, section 6: held; whose bookings they are; a part is let through; the rest is taken back."""
+    """Issue 4, section 6: held; whose bookings they are; a part is let through; the rest is taken back, then drained."""
     await floor.add(admin, 30, await floor.clock(admin) - MINUTE)
     worker = await reader.world.start(BOOKING_EXPIRATION_HOLD_ABOVE="10")
     assert (await reader.world.result())["Outcome"] == "held"
@@ -157,6 +157,7 @@ async def test_held(reader: Reader, admin: Admin) -> None:
     assert (await reader.world.result(5))["Outcome"] == "completed"
     await reader.types("taken back")
     assert (await reader.world.result(5))["Outcome"] == "held"
+    await reader.types("drained", "ReserveExpiredCount 25")
 
 
 @reads(BOOKINGS, "Gauges not read")
