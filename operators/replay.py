@@ -5,13 +5,13 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from temporalio.client import Client, WorkflowExecution, WorkflowHistory
 from temporalio.service import RPCError, RPCStatusCode
 
-from operators import arguments, frame, words
+from operators import arguments, frame, runs, words
 from operators.frame import Json
 from operators.replaying.replay import ours, replay, type_of
 
@@ -20,6 +20,8 @@ Type = Annotated[str, typer.Option("--workflow-type", metavar="TYPE", help="Only
 Since = Annotated[
     str, typer.Option("--since", metavar="TIME", help="Only runs that started since: 2h, 1d or 2026-07-01T12:00:00Z.")
 ]
+
+LOOK_AT: Final = "Are TEMPORAL_ADDRESS and TEMPORAL_NAMESPACE right, and --workflow-type and --since not too narrow?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,9 @@ class Run:
 
 @dataclass(slots=True)
 class Found:
-    """The runs that were replayed, and how many were gone before they could be read."""
+    """The runs that were replayed, and how many were gone before they could be read; where they were looked for."""
 
+    namespace: str
     runs: list[Run] = field(default_factory=list)
     gone: int = 0
 
@@ -49,8 +52,6 @@ class Found:
     def summary(self) -> str:
         """One line for people."""
         gone = f"; {words.number(self.gone, 'run')} gone before it could be read" if self.gone else ""
-        if not self.runs:
-            return f"no such run on the server: nothing to replay{gone}"
         alike = len(self.runs) - len(self.differing)
         return f"{words.number(len(self.runs), 'run')} replayed: {alike} as recorded, {len(self.differing)} differ{gone}"
 
@@ -58,7 +59,8 @@ class Found:
 def command(*, last: Last = 100, workflow_type: Type = "", since: Since = "", as_json: Json = False) -> None:
     """Replay recent runs of the server, closed or not, against this code: the check before a deploy.
 
-    A difference is a sentence: an activity's input, time-out or summary, the order, the result. Exit code 1 when there is one.
+    A difference is a sentence: an activity's input, time-out or summary, the order, the result. Exit code 1 when there is one,
+    and when there was no run to replay.
     """
     arguments.between(last, 1, 10_000, "--last")
     types = [type_of(each) for each in ours()]
@@ -67,7 +69,12 @@ def command(*, last: Last = 100, workflow_type: Type = "", since: Since = "", as
     # A replay that fails is told by us, in one line; the SDK would add a traceback.
     logging.getLogger("temporalio").setLevel(logging.CRITICAL + 1)
     found = frame.run(_replayed([workflow_type] if workflow_type else types, last, _moment(since)))
-    frame.print_json(_as_json(found)) if as_json else _print(found)
+    if as_json:
+        frame.print_json(as_data(found))
+    elif found.runs:
+        _print(found)
+    if not found.runs:  # a check that looked at nothing has found nothing out
+        frame.fail(f"nothing was replayed: namespace {found.namespace} has no such run. {LOOK_AT}")
     if found.differing:
         raise typer.Exit(1)
 
@@ -81,7 +88,8 @@ def _moment(since: str) -> datetime | None:
 
 
 async def _replayed(types: Sequence[str], last: int, since: datetime | None) -> Found:
-    client, found, listed = await frame.temporal(), Found(), list[WorkflowExecution]()
+    client, listed = await frame.temporal(), list[WorkflowExecution]()
+    found = Found(client.namespace)
     query = f"WorkflowType IN ({', '.join(repr(each) for each in types)})"
     if since:
         query += f" AND StartTime >= '{since.isoformat()}'"
@@ -92,7 +100,7 @@ async def _replayed(types: Sequence[str], last: int, since: datetime | None) -> 
                 workflow_id=execution.id,
                 run_id=execution.run_id,
                 workflow_type=execution.workflow_type,
-                status=execution.status.name.lower() if execution.status else "unknown",
+                status=runs.status(execution),
                 differences=replayed.differences,
                 stopped=replayed.stopped is not None,
             )
@@ -123,5 +131,6 @@ def _print(found: Found) -> None:
     typer.echo(found.summary())
 
 
-def _as_json(found: Found) -> dict[str, Any]:
+def as_data(found: Found) -> dict[str, Any]:
+    """What `--json` prints; of the runs those that differ."""
     return {"replayed": len(found.runs), "differ": len(found.differing), "gone": found.gone, "runs": words.plain(found.differing)}
