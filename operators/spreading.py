@@ -45,15 +45,19 @@ async def ids(given: OperatorSettings, wanted: Sequence[int], reason: str, secon
             await _ask(pool, wanted)
             return await _spread(pool, wanted, reason, seconds)
         async with UnitOfWork(pool) as connection:
+            actor = frame.actor()
             for record_id in wanted:
-                await outbox.requeue(connection, record_id, frame.actor(), reason)
+                await outbox.requeue(connection, record_id, actor, reason)
     return Requeued(len(wanted))
 
 
 async def _ask(pool: Pool, wanted: Sequence[int]) -> None:
     async with reading(pool) as connection:
         for record_id in wanted:
-            if (await outbox_reading.show(connection, record_id)).parked_at is None:
+            record = await outbox_reading.show(connection, record_id)
+            if record.skipped_at is not None:  # it is still marked as parked
+                raise outbox.AlreadySkippedError(f"outbox record {record_id} was skipped at {record.skipped_at}, for good")
+            if record.parked_at is None:
                 raise outbox.NotParkedError(f"outbox record {record_id} is not parked; nothing was requeued")
 
 
@@ -68,11 +72,11 @@ async def parked(given: OperatorSettings, wanted: Filter, limit: int, reason: st
 async def _spread(pool: Pool, wanted: Sequence[int], reason: str, seconds: float) -> Requeued:
     """Slice after slice, the last one when the time is over; Ctrl-C ends it between two of them."""
     slices, pause = _slices(wanted, seconds)
-    done = taken = 0
+    done, taken, actor = 0, 0, frame.actor()
     async with _stop_asked() as stop:
         for number, part in enumerate(slices, 1):
             async with UnitOfWork(pool) as connection:
-                done += await outbox.requeue_parked(connection, part, frame.actor(), reason)
+                done += await outbox.requeue_parked(connection, part, actor, reason)
             taken += len(part)
             if len(slices) > 1:
                 typer.echo(f"requeued {done:,} of {words.number(len(wanted), 'record')}", err=True)

@@ -71,6 +71,17 @@ async def test_one_wrong_id_changes_nothing(world: World, admin: Admin) -> None:
     assert ((await outbox_rows.states(admin))["parked"], await acts(admin)) == (2, [])
 
 
+async def test_a_skipped_one_is_not_requeued_with_others(world: World, admin: Admin) -> None:
+    """Issue 4, bad input: one that was given up, though it is parked too, refuses the whole, at once and spread over time."""
+    ids = await parked(admin, world, 2)
+    await admin.execute("UPDATE crm.outbox SET skipped_at = now() WHERE id = $1", ids[0])
+    for over in ([], ["--over", "10s"]):
+        done = await call(world, "outbox", "requeue", *map(str, ids), *WHY, *over)
+        assert (done.code, done.out, done.err.count("\n")) == (1, "", 1), done
+        assert done.err.startswith(f"outbox record {ids[0]} was skipped at ")
+    assert (await admin.fetchval("SELECT count(*) FROM crm.outbox WHERE parked_at IS NOT NULL"), await acts(admin)) == (2, [])
+
+
 async def test_requeue_is_capped(world: World, admin: Admin) -> None:
     """Issue 4, requeue: --limit bounds what goes out, oldest first, and an act is written for each record."""
     ids = await parked(admin, world, 5)
@@ -136,4 +147,5 @@ async def test_skip_asks_first(world: World, admin: Admin, typed: bytes, code: i
     )
     _, err = await asyncio.wait_for(asking.communicate(typed), 20)
     assert (asking.returncode, b"This cannot be taken back." in err, b"Traceback" in err) == (code, True, False)
+    assert err.endswith(b"not confirmed: nothing was changed\n") == bool(code)
     assert ((await outbox_rows.states(admin))["skipped"], len(await acts(admin))) == (skipped, skipped)
