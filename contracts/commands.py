@@ -1,6 +1,7 @@
 """`booking-expiration contract …`: the contract's test kit for consumers, and the topic as code."""
 
 import asyncio
+import json
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
@@ -18,6 +19,8 @@ app = typer.Typer(no_args_is_help=True, help="The event's contract: samples, a c
 topic_app = typer.Typer(no_args_is_help=True, help="The topic as code.")
 app.add_typer(topic_app, name="topic")
 
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text for people.")]
+
 
 @app.command("samples")
 def samples_(*, only: Annotated[str, typer.Option("--only", help="Only the sample of this name.")] = "") -> None:
@@ -30,7 +33,11 @@ def samples_(*, only: Annotated[str, typer.Option("--only", help="Only the sampl
 
 
 @app.command()
-def check(file: Annotated[Path, typer.Argument(help="Records as `contract samples` prints them; - for standard input.")]) -> None:
+def check(
+    file: Annotated[Path, typer.Argument(help="Records as `contract samples` prints them; - for standard input.")],
+    *,
+    as_json: Json = False,
+) -> None:
     """Say what is wrong with a record, by the contract; exit code 1 if anything is."""
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
@@ -39,28 +46,32 @@ def check(file: Annotated[Path, typer.Argument(help="Records as `contract sample
         _fail(str(error))
     if not records:
         _fail(f"{file} holds no record: `contract samples` prints some")
-    wrong = False
-    for name, record in records:
-        found = checking.problems(record)
-        wrong = wrong or bool(found)
-        typer.echo("\n".join(f"{name}: {line}" for line in found or ["ok"]))
-    if wrong:
+    found = [(name, checking.problems(record)) for name, record in records]
+    ok = not any(problems for _, problems in found)
+    lines = [f"{name}: {line}" for name, problems in found for line in problems or ["ok"]]
+    data = {"ok": ok, "records": [{"name": name, "problems": problems} for name, problems in found]}
+    _say(data, lines, as_json=as_json)
+    if not ok:
         raise typer.Exit(1)
 
 
 @topic_app.command()
-def create(*, replicas: Annotated[int, typer.Option(min=1, help="Replicas of each partition.")] = topic.REPLICAS) -> None:
+def create(
+    *, replicas: Annotated[int, typer.Option(min=1, help="Replicas of each partition.")] = topic.REPLICAS, as_json: Json = False
+) -> None:
     """Make the topic unless it is there."""
     settings = load_model(KafkaSettings)
-    typer.echo(f"topic {settings.topic}: {_run(topic.create(connections.kafka(settings).arguments(), settings.topic, replicas))}")
+    change = _run(topic.create(connections.kafka(settings).arguments(), settings.topic, replicas))
+    _say({"topic": settings.topic, "change": change}, [f"topic {settings.topic}: {change}"], as_json=as_json)
 
 
 @topic_app.command("check")
-def check_topic() -> None:
+def check_topic(*, as_json: Json = False) -> None:
     """Say how the real topic differs from the code; exit code 1 if it does."""
     settings = load_model(KafkaSettings)
     found = _run(topic.differences(connections.kafka(settings).arguments(), settings.topic))
-    typer.echo("\n".join(f"topic {settings.topic}: {line}" for line in found or ["ok"]))
+    lines = [f"topic {settings.topic}: {line}" for line in found or ["ok"]]
+    _say({"topic": settings.topic, "ok": not found, "differences": found}, lines, as_json=as_json)
     if found:
         raise typer.Exit(1)
 
@@ -70,6 +81,10 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work)
     except (topic.TopicError, OSError) as error:
         _fail(f"Kafka: {error}")
+
+
+def _say(data: dict[str, Any], lines: list[str], *, as_json: bool) -> None:
+    typer.echo(json.dumps(data, indent=2, ensure_ascii=False) if as_json else "\n".join(lines))
 
 
 def _fail(message: str) -> NoReturn:

@@ -1,6 +1,7 @@
 """The topic as code: made once, compared with the real one (issue 6 section 1)."""
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -57,3 +58,17 @@ async def test_the_command(addresses: Mapping[str, str], topic: str) -> None:
     printed, _ = await process.communicate()
     assert process.returncode == 1
     assert printed.decode().startswith(f"topic {topic}: partitions: 3, not 6\n")
+
+
+async def test_the_command_as_json(addresses: Mapping[str, str], topic: str) -> None:
+    """Issue 4 section 4, `--json` everywhere: what `create` did, and how the topic differs, as data."""
+    ours = {"KAFKA_BOOTSTRAP_SERVERS": addresses["KAFKA_BOOTSTRAP_SERVERS"], "BOOKING_EXPIRATION_TOPIC": topic}
+    answers = []
+    for command in ("create", "check"):
+        process = await asyncio.create_subprocess_exec(
+            COMMAND, "contract", "topic", command, "--json", env={**os.environ, **ours}, stdout=-1
+        )
+        answers.append((json.loads((await process.communicate())[0]), process.returncode))
+    (created, code_of_create), (checked, code_of_check) = answers
+    assert (created, code_of_create, code_of_check) == ({"topic": topic, "change": "exists"}, 0, 1)
+    assert (checked["topic"], checked["ok"], checked["differences"][0]) == (topic, False, "partitions: 3, not 6")

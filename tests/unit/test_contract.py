@@ -172,6 +172,17 @@ def test_samples_can_be_checked(tmp_path: Path) -> None:
     assert said["future version"] == "header ContractVersion is '2', and must be 1"
 
 
+def test_the_check_as_json(tmp_path: Path) -> None:
+    """Issue 4 section 4, `--json` everywhere: the same as data: whether all is well, and each record's problems."""
+    printed = CliRunner().invoke(cli.app, ["contract", "samples"])
+    (tmp_path / "records").write_text(printed.output)
+    checked = CliRunner().invoke(cli.app, ["contract", "check", str(tmp_path / "records"), "--json"])
+    answer = json.loads(checked.output)
+    problems = {record["name"]: record["problems"] for record in answer["records"]}
+    assert (checked.exit_code, answer["ok"]) == (1, False)
+    assert {name for name, found in problems.items() if not found} == {s.name for s in samples() if s.expect != SET_ASIDE}
+
+
 @pytest.mark.parametrize(
     "text", ["", "nonsense", "[1]", '{"value": "x"}', '{"value": 1, "headers": []}', '{"value":"x","headers":1}']
 )
