@@ -8,7 +8,7 @@ from temporalio.service import ConnectConfig, ServiceClient, WorkflowService
 
 from db import migrations
 from db.errors import MIGRATE, DatabaseError
-from db.unit_of_work import Pool, UnitOfWork, open_pool
+from db.unit_of_work import Pool, UnitOfWork, close_pool, open_pool
 from exits import CannotStartError
 from settings import KafkaSettings, Settings
 
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from publishing import KafkaOptions
 
 T = TypeVar("T")
+
+
+class TemporalUnreachableError(RuntimeError):
+    """There is no connection to Temporal; a `RuntimeError`, as the SDK's own is."""
+
+
 CONNECT_TIMEOUT: Final = 10.0
 CLOSE_TIMEOUT: Final = 2.0
 """Seconds that a server has to take a connection, or to let it go."""
@@ -65,7 +71,7 @@ async def close(pool: Pool) -> None:
     """Close a pool politely; a server that does not say goodbye within the time limit is left without one."""
     try:
         async with asyncio.timeout(CLOSE_TIMEOUT):
-            await pool.close()
+            await close_pool(pool)
     except (TimeoutError, DatabaseError):
         pool.terminate()
 
@@ -73,7 +79,7 @@ async def close(pool: Pool) -> None:
 async def temporal(arguments: dict[str, Any]) -> "Client":
     """A client by the given arguments of `settings.temporal()` (D21).
 
-    Raises `RuntimeError` when the server cannot be reached, `CannotStartError` when its address is none.
+    Raises `TemporalUnreachableError` when the server cannot be reached, `CannotStartError` when its address is none.
     """
     from temporalio.client import Client  # noqa: PLC0415 # see `frontend`
     from temporalio.contrib.pydantic import pydantic_data_converter  # noqa: PLC0415
@@ -102,7 +108,9 @@ async def _connected(work: "Awaitable[T]", arguments: dict[str, Any]) -> T:
         async with asyncio.timeout(CONNECT_TIMEOUT):  # the SDK's own limit is 30 s
             return await work
     except TimeoutError:
-        raise RuntimeError(f"no answer within {CONNECT_TIMEOUT:.0f} s") from None
+        raise TemporalUnreachableError(f"no answer within {CONNECT_TIMEOUT:.0f} s") from None
+    except RuntimeError as error:
+        raise TemporalUnreachableError(str(error)) from error
     except ValueError as error:
         raise CannotStartError(f"TEMPORAL_ADDRESS={arguments['target_host']}: {error}; for example localhost:7233") from error
 

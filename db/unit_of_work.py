@@ -51,6 +51,14 @@ async def open_pool(
         raise translate(error) from error
 
 
+async def close_pool(pool: Pool) -> None:
+    """Say goodbye on every connection. Raises `DatabaseError` where the other side is gone already."""
+    try:
+        await pool.close()
+    except _DRIVER_ERRORS as error:
+        raise translate(error) from error
+
+
 async def _keep_session(_connection: Any) -> None:
     """No session state is ever set (trap 29), so a returned connection needs no round trip to reset it."""
 

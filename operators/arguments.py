@@ -11,6 +11,7 @@ from activities.schedule_note import one_line
 from domain.events import Phase
 
 EXAMPLE: Final = "2026-07-01T12:00:00Z"
+LONGEST_PAUSE: Final = timedelta(days=7)
 _SPAN: Final = re.compile(r"(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1,5})m)?(?:(\d{1,7})s)?", re.ASCII)
 _ID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _GREATEST: Final = 2**63 - 1
@@ -50,6 +51,14 @@ def span(text: str, option: str) -> timedelta:
     return timedelta(seconds=seconds)
 
 
+def pause_length(text: str | None) -> timedelta | None:
+    """How long a pause may last (`--for`), up to 7 days; None where somebody will end it."""
+    length = None if text is None else span(text, "--for")
+    if length and length > LONGEST_PAUSE:
+        refuse(f"--for: {text!r} is more than 7d; a pause that long needs somebody who ends it: leave --for out")
+    return length
+
+
 def identifier(text: str, what: str) -> UUID:
     """A UUID as it is printed everywhere."""
     if not _ID.fullmatch(text.strip()):
@@ -57,12 +66,12 @@ def identifier(text: str, what: str) -> UUID:
     return UUID(text.strip())
 
 
-def phase(text: str) -> Phase:
+def phase(text: str, option: str = "--phase") -> Phase:
     """One of the two phases, in any case."""
     for each in Phase:
         if text.strip().lower() == each.lower():
             return each
-    refuse(f"--phase: {text!r} is no phase; it is Reserve or Booking")
+    refuse(f"{option}: {text!r} is no phase; it is Reserve or Booking")
 
 
 def between(value: int, low: int, high: int, option: str) -> int:
@@ -79,8 +88,10 @@ def record_id(text: str) -> int:
     return int(text)
 
 
-def reason(text: str) -> str:
-    """Why, on one line; not nothing."""
+def reason(text: str, most: int | None = None) -> str:
+    """Why, on one line; not nothing, and no longer than `most` characters where it stands on somebody's page."""
     if not (given := one_line(text)):
         refuse('--reason: say why, in a few words; for example --reason "INC-123: limit raised"')
+    if most is not None and len(given) > most:
+        refuse(f"--reason: {len(given)} characters are too many; say why in up to {most}")
     return given

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Final
 import typer
 from rich.table import Table
 from rich.text import Text
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowHandle
 
 import settings as configuration
 from activities import schedule_state
-from activities.messages import StopRequest
+from activities.messages import Outcome, StopRequest
 from operators import arguments, frame, runs, words
 from operators.frame import CommandError, Json, Reason
 from operators.runs import Run, Story
@@ -17,21 +17,33 @@ from settings import OperatorSettings, ScheduleSettings
 
 TYPE: Final = "BookingExpirationCycle"
 MOST: Final = 1000
+OTHERS: Final = {
+    "BookingExpirationDrain": "a drain: booking-expiration drain status, drain stop",
+    "BookingExpirationResume": "the timer that ends a pause: booking-expiration schedule show, schedule resume",
+}
+"""What else runs here, and the commands for it."""
+
+_ENDED: Final = {
+    Outcome.FAILED: " OR ExecutionStatus IN ('Failed', 'TimedOut', 'Terminated')",
+    Outcome.CANCELED: " OR ExecutionStatus = 'Canceled'",
+}
+"""A cycle that ended before it could set its outcome (the database was away, it was terminated) is found by the server's word."""
+
+_OUTCOMES: Final = ", ".join(Outcome)
 
 app = typer.Typer(no_args_is_help=True, help="Cycles: what they did, and how to stop the one that runs.")
 Which = Annotated[str | None, typer.Argument(metavar="WORKFLOW_ID", help="As `cycle list` and the Web UI show it.")]
 Limit = Annotated[int, typer.Option("--limit", help="At most so many.")]
-Outcome = Annotated[str | None, typer.Option("--outcome", help="Only these: completed, failed, held, paused, stopped, canceled.")]
-_OUTCOMES: Final = ("completed", "failed", "held", "paused", "stopped", "canceled")
+Only = Annotated[str | None, typer.Option("--outcome", metavar="OUTCOME", help=f"Only these: {_OUTCOMES}.")]
 
 
 @app.command("list")
-def list_(*, limit: Limit = 20, outcome: Outcome = None, as_json: Json = False) -> None:
+def list_(*, limit: Limit = 20, outcome: Only = None, as_json: Json = False) -> None:
     """Show recent cycles, newest first, with counts and outcome."""
     arguments.between(limit, 1, MOST, "--limit")
-    if outcome is not None and outcome not in _OUTCOMES:
-        arguments.refuse(f"--outcome: {outcome!r} is none of {', '.join(_OUTCOMES)}")
-    found = frame.run(_list(_schedule(), limit, outcome))
+    if outcome is not None and outcome not in list(Outcome):
+        arguments.refuse(f"--outcome: {outcome!r} is none of {_OUTCOMES}")
+    found = frame.run(_list(_schedule(), limit, Outcome(outcome) if outcome else None))
     if as_json:
         frame.print_json({"cycles": words.plain(found)})
     else:
@@ -47,7 +59,8 @@ def show(workflow_id: Which = None, *, as_json: Json = False) -> None:
     if as_json:
         frame.print_json(words.plain(told))
     else:
-        _print(told)
+        said = told.progress if told.progress and not told.result else {}
+        frame.console.print(runs.table("cycle", told, ((name.replace("_", " "), Text(str(said[name]))) for name in said)))
 
 
 @app.command()
@@ -70,9 +83,13 @@ def _schedule() -> ScheduleSettings:
     return configuration.load_model(ScheduleSettings)
 
 
-async def _list(given: ScheduleSettings, limit: int, outcome: str | None) -> list[Run]:
+async def _list(given: ScheduleSettings, limit: int, outcome: Outcome | None) -> list[Run]:
     client = await frame.temporal()
-    return await runs.newest(client, TYPE, limit, _ours(given) + (f" AND ExpirationOutcome = '{outcome}'" if outcome else ""))
+    return await runs.newest(client, TYPE, limit, _ours(given) + _ended_as(outcome))
+
+
+def _ended_as(outcome: Outcome | None) -> str:
+    return f" AND (ExpirationOutcome = '{outcome}'{_ENDED.get(outcome, '')})" if outcome else ""
 
 
 def _ours(given: ScheduleSettings) -> str:
@@ -87,9 +104,16 @@ async def _show(given: ScheduleSettings, workflow_id: str | None) -> Story:
         if not newest:
             raise CommandError("no cycle is known to Temporal: see `booking-expiration schedule show`")
         workflow_id = newest[0].workflow_id
-    handle = client.get_workflow_handle(workflow_id)
-    described = await runs.describe(handle, f"there is no cycle {workflow_id}; see `booking-expiration cycle list`")
-    return await runs.story(handle, described)
+    return await runs.story(client.get_workflow_handle(workflow_id), await _described(client, workflow_id))
+
+
+async def _described(client: Client, workflow_id: str) -> WorkflowExecutionDescription:
+    """What the server knows of a cycle. Raises `CommandError` where there is none, and for whatever else has this id."""
+    look = "see `booking-expiration cycle list`"
+    described = await runs.describe(client.get_workflow_handle(workflow_id), f"there is no cycle {workflow_id}; {look}")
+    if (kind := described.workflow_type) != TYPE:
+        raise CommandError(f"{workflow_id} is no cycle but {OTHERS.get(kind, f'a {kind}; {look}')}. Nothing was changed")
+    return described
 
 
 async def _running(client: Client, given: OperatorSettings, workflow_id: str | None) -> "WorkflowHandle[Any, Any]":
@@ -98,8 +122,7 @@ async def _running(client: Client, given: OperatorSettings, workflow_id: str | N
         known = (await schedule_state.existing(client, given.schedule_id)).info.running_workflows
         workflow_id = known[0].workflow_id if known else None
     if workflow_id is not None:
-        handle = client.get_workflow_handle(workflow_id)
-        described = await runs.describe(handle, f"there is no cycle {workflow_id}; see `booking-expiration cycle list`")
+        described = await _described(client, workflow_id)
         if described.status is WorkflowExecutionStatus.RUNNING:
             return client.get_workflow_handle(workflow_id, run_id=described.run_id)
     which = f"cycle {workflow_id} does not run" if workflow_id else "no cycle runs just now"
@@ -108,14 +131,14 @@ async def _running(client: Client, given: OperatorSettings, workflow_id: str | N
 
 async def _stop(given: OperatorSettings, workflow_id: str | None, reason: str) -> dict[str, Any]:
     handle = await _running(await frame.temporal(), given, workflow_id)
-    row = await runs.write_down(given, "stop_cycle", handle.id, reason, {"run_id": handle.run_id})
+    row = await frame.write_down(given, "stop_cycle", f"workflow/{handle.id}", reason, {"run_id": handle.run_id})
     await handle.signal("stop_after_current_batch", StopRequest(reason=reason, actor=frame.actor(), recorded=row))
     return {"workflow_id": handle.id, "run_id": handle.run_id, "act": row}
 
 
 async def _cancel(given: OperatorSettings, workflow_id: str | None, reason: str) -> dict[str, Any]:
     handle = await _running(await frame.temporal(), given, workflow_id)
-    row = await runs.write_down(given, "cancel_cycle", handle.id, reason, {"run_id": handle.run_id})
+    row = await frame.write_down(given, "cancel_cycle", f"workflow/{handle.id}", reason, {"run_id": handle.run_id})
     await handle.cancel(reason=f"{reason} (operator action {row})")
     return {"workflow_id": handle.id, "run_id": handle.run_id, "act": row}
 
@@ -139,21 +162,3 @@ def _table(found: list[Run]) -> Table:
             Text(run.workflow_id),
         )  # fmt: skip
     return table
-
-
-def _print(told: Story) -> None:
-    run = told.run
-    table = Table("cycle", run.workflow_id)
-    table.add_row("run", run.run_id)
-    table.add_row("started", words.moment(run.started_at))
-    table.add_row("status", run.status + (f", {words.moment(run.closed_at)}" if run.closed_at else ""))
-    for name, value in (told.result or {}).items():
-        table.add_row(name, Text(str(value)))
-    if told.failure:
-        table.add_row("failure", Text(told.failure, style="red"))
-    if told.progress and not told.result:
-        for name, value in told.progress.items():
-            table.add_row(name.replace("_", " "), Text(str(value)))
-    for note in told.notes:
-        table.add_row("note", Text(note, style="yellow"))
-    frame.console.print(table)

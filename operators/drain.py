@@ -1,19 +1,24 @@
 """`booking-expiration drain …`: catch up a backlog on purpose, watch it, change its limits, stop it (D14)."""
 
+import asyncio
 from typing import Annotated, Any, Final
 
 import typer
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from activities.drain_messages import DrainLimits, DrainOrder, DrainProgress
 from activities.messages import StopRequest
 from db import controls, server
 from db.unit_of_work import UnitOfWork
-from domain.events import Phase
 from operators import arguments, drain_view, frame, pollers, runs
 from operators.frame import CommandError, Json, Reason
-from operators.phase import Phase as TypedPhase
 from settings import OperatorSettings
 from workflows import drain_limits
 from workflows.drain import WRITTEN_DOWN
@@ -25,12 +30,13 @@ DETAILS: Final = (
     "Safe to stop (signal `stop`) and to cancel: batches in hand are committed or rolled back whole. "
     "Limits can be changed while it runs (update `set_limits`). Runbook: runbooks/booking-expiration.md, After an outage"
 )
-_MISSING: Final = "no drain was ever started here: booking-expiration drain --cap N --reason …"
+CHANGED_WITHIN: Final = 10.0
+"""Seconds that a worker may take to answer an update."""
 
 app = typer.Typer(help="Catch up a backlog on purpose; without a sub-command it starts a drain and watches it.")
 
 Cap = Annotated[int | None, typer.Option("--cap", metavar="N", help="Bookings that it may expire at most. Required.")]
-Only = Annotated[TypedPhase | None, typer.Option("--phase", case_sensitive=False, help="Only Reserve, or only Booking.")]
+Only = Annotated[str | None, typer.Option("--phase", metavar="PHASE", help="Only Reserve, or only Booking.")]
 Lanes = Annotated[int | None, typer.Option("--lanes", metavar="1-8", help="Batches at once; 1 unless told.")]
 Budget = Annotated[
     str | None, typer.Option("--time-budget", metavar="TIME", help="It ends after: 90s, 30m, 2h; 30m unless told.")
@@ -66,7 +72,10 @@ def drain(
         )
     wanted = _limits(cap, lanes, time_budget, pause)
     order = DrainOrder(
-        **wanted.given(), phase=Phase(phase) if phase else None, reason=arguments.reason(reason), actor=frame.actor()
+        **wanted.given(),
+        phase=None if phase is None else arguments.phase(phase),
+        reason=arguments.reason(reason),
+        actor=frame.actor(),
     )
     given = frame.settings()
     started = frame.run(_start(given, order, past_hold=past_hold))
@@ -120,8 +129,8 @@ def limits(
 
 def _limits(cap: int | None, lanes: int | None, time_budget: str | None, pause: str | None, **who: str) -> DrainLimits:
     """What was typed, refused with exit code 2 where no drain would take it."""
-    seconds = arguments.span(time_budget, "--time-budget").total_seconds() if time_budget else None
-    rest = 0.0 if pause in ("0", "0s") else arguments.span(pause, "--pause").total_seconds() if pause else None
+    seconds = None if time_budget is None else arguments.span(time_budget, "--time-budget").total_seconds()
+    rest = None if pause is None else 0.0 if pause in ("0", "0s") else arguments.span(pause, "--pause").total_seconds()
     wanted = DrainLimits(cap=cap, lanes=lanes, time_budget=seconds, pause=rest, **who)
     if wrong := drain_limits.refusals(wanted, None):
         arguments.refuse(f"drain: {'; '.join(wrong)}")
@@ -160,7 +169,7 @@ async def _start(given: OperatorSettings, order: DrainOrder, *, past_hold: bool)
     if not await pollers.live(client, given.task_queue):
         typer.echo(f"warning: {pollers.none_polls(given.task_queue)}, so the drain waits for one", err=True)
     details = {"limits": drain_limits.of_order(order).given(), "phase": order.phase}
-    row = await runs.write_down(given, "start_drain", workflow_id, order.reason, details)
+    row = await frame.write_down(given, "start_drain", f"workflow/{workflow_id}", order.reason, details)
     return {
         "workflow_id": workflow_id,
         "run_id": await _started(client, given, order.model_copy(update={"recorded": row})),
@@ -190,19 +199,19 @@ def _already(workflow_id: str) -> str:
 
 async def _is_running(handle: "WorkflowHandle[Any, Any]") -> bool:
     try:
-        return (await runs.describe(handle, _MISSING)).status is WorkflowExecutionStatus.RUNNING
+        return (await runs.describe(handle, drain_view.MISSING)).status is WorkflowExecutionStatus.RUNNING
     except CommandError:
         return False
 
 
 async def _story(given: OperatorSettings) -> runs.Story:
     handle = (await frame.temporal()).get_workflow_handle(_id(given))
-    return await runs.story(handle, await runs.describe(handle, _MISSING))
+    return await runs.story(handle, await runs.describe(handle, drain_view.MISSING))
 
 
 async def _running(given: OperatorSettings) -> "WorkflowHandle[Any, Any]":
     handle = (await frame.temporal()).get_workflow_handle(_id(given))
-    if (await runs.describe(handle, _MISSING)).status is not WorkflowExecutionStatus.RUNNING:
+    if (await runs.describe(handle, drain_view.MISSING)).status is not WorkflowExecutionStatus.RUNNING:
         raise CommandError(
             "no drain runs just now: nothing was changed; booking-expiration drain status tells how the last one ended"
         )
@@ -211,7 +220,7 @@ async def _running(given: OperatorSettings) -> "WorkflowHandle[Any, Any]":
 
 async def _stop(given: OperatorSettings, reason: str) -> dict[str, Any]:
     handle = await _running(given)
-    row = await runs.write_down(given, "stop_drain", handle.id, reason, {})
+    row = await frame.write_down(given, "stop_drain", f"workflow/{handle.id}", reason, {})
     await handle.signal("stop", StopRequest(reason=reason, actor=frame.actor(), recorded=row))
     return {"workflow_id": handle.id, "act": row}
 
@@ -219,16 +228,29 @@ async def _stop(given: OperatorSettings, reason: str) -> dict[str, Any]:
 async def _change(given: OperatorSettings, wanted: DrainLimits) -> DrainProgress:
     """First asked whether it would be taken, so that what is written down is what was done."""
     handle = await _running(given)
-    now = await handle.query("progress", result_type=DrainProgress, rpc_timeout=runs.QUERY_LIMIT)
+    now = await _now(handle)
     if wrong := drain_limits.change_refusals(wanted, now.drain_limit or None, now.so_far.expired):
         raise CommandError(f"the drain's limits stay as they are: {'; '.join(wrong)}")
     before = {name: value for name, value in now.limits.given().items() if name in wanted.given()}
     details = {"before": before, "after": wanted.given()}
-    row = await runs.write_down(given, "set_drain_limits", handle.id, wanted.reason, details)
+    row = await frame.write_down(given, "set_drain_limits", f"workflow/{handle.id}", wanted.reason, details)
     try:
-        changed: DrainProgress = await handle.execute_update(
-            "set_limits", wanted.model_copy(update={"recorded": row}), result_type=DrainProgress
-        )
+        async with asyncio.timeout(CHANGED_WITHIN):
+            changed: DrainProgress = await handle.execute_update(
+                "set_limits", wanted.model_copy(update={"recorded": row}), result_type=DrainProgress
+            )
     except WorkflowUpdateFailedError as error:
         raise CommandError(f"the drain's limits stay as they are: {error.cause}") from None
+    except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
+        raise CommandError(
+            f"no worker has taken the limits within {CHANGED_WITHIN:.0f} s; one may yet: see booking-expiration drain status"
+        ) from None
     return changed
+
+
+async def _now(handle: "WorkflowHandle[Any, Any]") -> DrainProgress:
+    try:
+        now: DrainProgress = await handle.query("progress", result_type=DrainProgress, rpc_timeout=runs.QUERY_LIMIT)
+    except runs.NO_ANSWER as error:
+        raise CommandError(f"the drain's limits stay as they are: {runs.unanswered(error)}") from None
+    return now

@@ -3,20 +3,20 @@
 import asyncio
 import contextlib
 import signal
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Final
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
-from rich.table import Table
 from rich.text import Text
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
-from temporalio.service import RPCError
 
 from activities.drain_messages import DrainProgress
 from operators import frame, runs, words
 from operators.runs import Story
 
+MISSING: Final = "no drain was ever started here: booking-expiration drain --cap N --reason …"
 EVERY: Final = 0.5
 LINE_EVERY: Final = 10
 """Seconds between two looks, and looks between two lines where there is no terminal."""
@@ -86,34 +86,25 @@ async def _progress(handle: "WorkflowHandle[Any, Any]") -> DrainProgress | None:
     """None while no worker answers; the next look may find one."""
     try:
         now: DrainProgress = await handle.query("progress", result_type=DrainProgress, rpc_timeout=timedelta(seconds=2))
-    except RPCError:
+    except runs.NO_ANSWER:
         return None
     return now
 
 
 async def _ended(handle: "WorkflowHandle[Any, Any]") -> Story | None:
-    described = await handle.describe()
+    described = await runs.describe(handle, MISSING)
     return None if described.status is WorkflowExecutionStatus.RUNNING else await runs.story(handle, described)
 
 
 def print_story(told: Story, *, as_json: bool) -> None:
     """The drain as it stands, or how it ended."""
-    if as_json:
-        frame.print_json(words.plain(told))
-        return
-    table = Table("drain", told.run.workflow_id)
-    table.add_row("started", words.moment(told.run.started_at))
-    table.add_row("status", told.run.status + (f", {words.moment(told.run.closed_at)}" if told.run.closed_at else ""))
-    for name, value in (told.result or {}).items():
-        table.add_row(name, Text(str(value)))
-    if told.failure:
-        table.add_row("failure", Text(told.failure, style="red"))
+    frame.print_json(words.plain(told)) if as_json else frame.console.print(runs.table("drain", told, _rows(told)))
+
+
+def _rows(told: Story) -> Iterator[tuple[str, str | Text]]:
     if told.progress and not told.run.closed_at:
         now = DrainProgress.model_validate(told.progress)
-        table.add_row("expired", f"{now.so_far.expired:,} of {_aim(now):,}, {_said(now)}")
-        table.add_row("limits", ", ".join(f"{name} {value:g}" for name, value in now.limits.given().items()))
-        table.add_row("published", f"{now.so_far.published:,}, parked {now.so_far.parked:,}")
-        table.add_row("attention", Text(now.reason, style="yellow"))
-    for note in told.notes:
-        table.add_row("note", Text(note, style="yellow"))
-    frame.console.print(table)
+        yield "expired", f"{now.so_far.expired:,} of {_aim(now):,}, {_said(now)}"
+        yield "limits", ", ".join(f"{name} {value:g}" for name, value in now.limits.given().items())
+        yield "published", f"{now.so_far.published:,}, parked {now.so_far.parked:,}"
+        yield "attention", Text(now.reason, style="yellow")

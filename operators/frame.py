@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
 import typer
 from rich.console import Console
 from rich.table import Column, Table
+from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
 
 import connections
 import settings as configuration
+from activities.schedule_note import one_line
 from activities.schedule_state import NoScheduleError, ScheduleConflictError
+from connections import TemporalUnreachableError
+from db import operator_actions
 from db.errors import DatabaseError
 from db.outbox import OutboxError
-from db.unit_of_work import Pool, open_pool
+from db.unit_of_work import Pool, UnitOfWork, open_pool
 from exits import CannotStartError
 from operators import refusals
 from settings import OperatorSettings
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text for people.")]
-Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; it is kept with the act.", prompt=False)]
+Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; it is kept with the act.")]
 APPLICATION: Final = "booking-expiration command"
 """How the command's connections are called in pg_stat_activity."""
 
@@ -66,6 +70,14 @@ async def database(given: OperatorSettings) -> AsyncIterator[Pool]:
         await connections.close(pool)
 
 
+async def write_down(given: OperatorSettings, action: str, target: str, reason: str, details: dict[str, Any]) -> int:
+    """The row of `operator_actions`, before a call to Temporal. Its id may travel with the call: nobody writes it twice."""
+    async with database(given) as pool, UnitOfWork(pool) as connection:
+        return await operator_actions.record(
+            connection, actor=actor(), action=action, target=target, reason=reason, details=details
+        )
+
+
 async def temporal() -> "Client":
     """A client of the Temporal server that `TEMPORAL_*` names."""
     return await connections.temporal(configuration.temporal())
@@ -84,13 +96,13 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         fail(str(error))
     except DatabaseError as error:
         fail(refusals.said(error, settings()))
-    except (RuntimeError, RPCError, ScheduleConflictError) as error:
+    except (TemporalUnreachableError, TemporalError, RPCError, ScheduleConflictError) as error:
         fail(f"Temporal at {configuration.temporal()['target_host']}: {error}")
 
 
 def fail(message: str) -> NoReturn:
     """One line on standard error, exit code 1."""
-    typer.echo(message, err=True)
+    typer.echo(one_line(message), err=True)
     raise typer.Exit(1)
 
 

@@ -1,9 +1,12 @@
 """Workflow runs as operators see them: found by type, with what their search attributes, results and failures say."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from rich.table import Table
+from rich.text import Text
 from temporalio.client import (
     Client,
     WorkflowExecution,
@@ -11,19 +14,20 @@ from temporalio.client import (
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
+    WorkflowQueryFailedError,
 )
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, TemporalError
 from temporalio.service import RPCError, RPCStatusCode
 
-from db import operator_actions
-from db.unit_of_work import UnitOfWork
-from operators import frame
+from operators import words
 from operators.frame import CommandError
-from settings import OperatorSettings
 from workflows import search_attributes
 
 QUERY_LIMIT: Final = timedelta(seconds=5)
 """How long a worker may take to answer a query."""
+
+NO_ANSWER: Final = (RPCError, TemporalError)
+"""What a query or an update raises where nobody answers it, or no answer is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +105,17 @@ async def story(handle: "WorkflowHandle[Any, Any]", described: WorkflowExecution
 async def _progress(handle: "WorkflowHandle[Any, Any]", notes: list[str]) -> dict[str, Any] | None:
     try:
         answer: dict[str, Any] = await handle.query("progress", rpc_timeout=QUERY_LIMIT)
-    except RPCError as error:
-        notes.append(f"no progress: a worker must answer for it, and none did ({error}); is one running?")
+    except NO_ANSWER as error:
+        notes.append(f"no progress: {unanswered(error)}")
         return None
     return answer
+
+
+def unanswered(error: Exception) -> str:
+    """Why a run says nothing: it does not know the question, as one that began on an older version, or nobody works on it."""
+    if isinstance(error, WorkflowQueryFailedError):
+        return f"this run cannot answer ({error}); its worker is of an older version"
+    return f"a worker must answer for it, and none did ({error}); is one running?"
 
 
 async def _ended(handle: "WorkflowHandle[Any, Any]") -> tuple[dict[str, Any] | None, str | None]:
@@ -116,9 +127,19 @@ async def _ended(handle: "WorkflowHandle[Any, Any]") -> tuple[dict[str, Any] | N
         return (details[0] if details and isinstance(details[0], dict) else None), str(cause)
 
 
-async def write_down(given: OperatorSettings, action: str, workflow_id: str, reason: str, details: dict[str, Any]) -> int:
-    """The row of `operator_actions`, before the call to Temporal. Its id travels with the call: nobody writes it twice."""
-    async with frame.database(given) as pool, UnitOfWork(pool) as connection:
-        return await operator_actions.record(
-            connection, actor=frame.actor(), action=action, target=f"workflow/{workflow_id}", reason=reason, details=details
-        )
+def table(kind: str, told: Story, said: Iterable[tuple[str, str | Text]]) -> Table:
+    """One run for people; `said`: what its progress says, in the words of its kind."""
+    run = told.run
+    made = Table(kind, run.workflow_id)
+    made.add_row("run", run.run_id)
+    made.add_row("started", words.moment(run.started_at))
+    made.add_row("status", run.status + (f", {words.moment(run.closed_at)}" if run.closed_at else ""))
+    for name, value in (told.result or {}).items():
+        made.add_row(name, Text(str(value)))
+    if told.failure:
+        made.add_row("failure", Text(told.failure, style="red"))
+    for row in said:
+        made.add_row(*row)
+    for note in told.notes:
+        made.add_row("note", Text(note, style="yellow"))
+    return made

@@ -1,12 +1,13 @@
-"""Pausing, resuming and triggering the schedule: first written down in `operator_actions`, then done (issue 4, section 4)."""
+"""What operators do to the schedule: first written down in `operator_actions`, then done (issue 4, section 4)."""
 
 import asyncio
 import secrets
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
-from temporalio.api.schedule.v1 import ScheduleInfo, ScheduleState
+from google.protobuf.json_format import MessageToDict
+from temporalio.api.schedule.v1 import Schedule, ScheduleInfo, ScheduleState
 from temporalio.client import Client
 from temporalio.common import AutoUpgradeVersioningOverride
 from temporalio.service import RPCError
@@ -16,13 +17,13 @@ from activities.resume_messages import ResumeOrder
 from activities.resume_schedule import ACTION as RESUME
 from activities.schedule_note import NOTE, Pause, moment
 from activities.schedule_state import ScheduleConflictError, altered
-from db import operator_actions, server
-from db.unit_of_work import Pool, UnitOfWork
+from db import server
+from db.unit_of_work import UnitOfWork
 from operators import frame, pollers
 from operators.frame import CommandError
 from operators.schedule_view import as_dict, timer_id, who_paused
 from settings import OperatorSettings
-from workflows import resume_later
+from workflows import resume_later, schedule
 
 WRITE_LIMIT: Final = 10.0
 """Seconds that a pause may take to be in place; never longer than the pause itself, or its timer would look too early."""
@@ -40,6 +41,19 @@ class Done:
     warnings: list[str] = field(default_factory=list)
 
 
+async def apply(given: OperatorSettings, reason: str) -> str:
+    """Create the schedule or bring it up to date (D1): `created`, `updated` or `unchanged`; the last one asks no database."""
+    client, wanted = await frame.temporal(), schedule.ScheduleSettings(given.schedule_id, given.task_queue, given.batch_size)
+    described, ours = await schedule.describe(client, given.schedule_id), await schedule.as_proto(client, wanted)
+    there = described.schedule if described else Schedule()
+    if not (parts := schedule.differences(there, ours)):
+        return "unchanged"
+    before, after = ({part: MessageToDict(getattr(each, part)) for part in parts} for each in (there, ours))
+    details = {"change": "updated" if described else "created", "before": before, "after": after}
+    await frame.write_down(given, "apply_schedule", f"schedule/{given.schedule_id}", reason, details)
+    return await schedule.ensure(client, wanted)
+
+
 async def pause(given: OperatorSettings, reason: str, limit: timedelta | None, *, replace: bool) -> Done:
     """Pause with a note that says who, when, why and until when; the timer starts first, so that no pause is without its end.
 
@@ -53,13 +67,11 @@ async def pause(given: OperatorSettings, reason: str, limit: timedelta | None, *
             f"schedule {given.schedule_id} is paused without an end by {_told(earlier)}; a timer would resume that too. "
             "Leave --for out, or end it with --replace"
         )
-    async with frame.database(given) as pool:
-        async with UnitOfWork(pool) as connection:
-            now = (await server.clock(connection)).replace(microsecond=0)  # as the note has it
-        mark = secrets.token_hex(6) if limit else None
-        wanted = Pause(frame.actor(), now, reason, now + limit if limit else None, mark)
-        note = schedule_note.paused(wanted)
-        await _record(pool, given, "pause_schedule", reason, (before, altered(before, paused=True, note=note)))
+    now = (await _clock(given)).replace(microsecond=0)  # as the note has it
+    mark = secrets.token_hex(6) if limit else None
+    wanted = Pause(frame.actor(), now, reason, now + limit if limit else None, mark)
+    note = schedule_note.paused(wanted)
+    await _write_down(given, "pause_schedule", reason, before, altered(before, paused=True, note=note))
     data: dict[str, Any] = {"schedule": given.schedule_id, "paused": True, "pause": as_dict(wanted), "replaced": as_dict(earlier)}
     if limit and mark and wanted.until:
         order = ResumeOrder(given.schedule_id, mark, limit.total_seconds(), wanted.until, wanted.by, reason)
@@ -77,11 +89,8 @@ async def resume(given: OperatorSettings, reason: str) -> Done:
     data: dict[str, Any] = {"schedule": given.schedule_id, "paused": False, "ended": as_dict(who_paused(before))}
     if not before.paused and before.notes.startswith(NOTE):
         return Done(data | {"changed": False}, [f"schedule {given.schedule_id}: was not paused"])
-    async with frame.database(given) as pool:
-        async with UnitOfWork(pool) as connection:
-            now = await server.clock(connection)
-        note = schedule_note.resumed(frame.actor(), now, reason)
-        await _record(pool, given, RESUME, reason, (before, altered(before, paused=False, note=note)))
+    note = schedule_note.resumed(frame.actor(), await _clock(given), reason)
+    await _write_down(given, RESUME, reason, before, altered(before, paused=False, note=note))
     await schedule_state.change(client, given.schedule_id, lambda state: altered(state, paused=False, note=note))
     what = "resumed, next cycle at the full minute" if before.paused else "was not paused; its note is put right"
     return Done(
@@ -96,8 +105,7 @@ async def trigger(given: OperatorSettings, reason: str) -> Done:
     state, info = described.schedule.state, described.info
     if info.running_workflows:
         raise CommandError(_dropped(info.running_workflows[0].workflow_id))
-    async with frame.database(given) as pool:
-        await _record(pool, given, "trigger_schedule", reason, (state, state))
+    await _write_down(given, "trigger_schedule", reason, state, state)
     await client.get_schedule_handle(given.schedule_id).trigger()
     started = await _started(client, given.schedule_id, info)
     data = {"schedule": given.schedule_id, "paused": state.paused, "workflow_id": started[0], "run_id": started[1]}
@@ -110,20 +118,14 @@ async def trigger(given: OperatorSettings, reason: str) -> Done:
     return Done(data, lines, await _nobody(client, given, "so the cycle waits for one, 150 s at most"))
 
 
-async def _record(
-    pool: Pool, given: OperatorSettings, action: str, reason: str, change: tuple[ScheduleState, ScheduleState]
-) -> None:
-    """Before the call, so that no act on Temporal is without its row."""
-    before, after = ({"paused": state.paused, "note": state.notes} for state in change)
-    async with UnitOfWork(pool) as connection:
-        await operator_actions.record(
-            connection,
-            actor=frame.actor(),
-            action=action,
-            target=f"schedule/{given.schedule_id}",
-            reason=reason,
-            details={"before": before, "after": after},
-        )
+async def _clock(given: OperatorSettings) -> datetime:
+    async with frame.database(given) as pool, UnitOfWork(pool) as connection:
+        return await server.clock(connection)
+
+
+async def _write_down(given: OperatorSettings, action: str, reason: str, before: ScheduleState, after: ScheduleState) -> None:
+    details = {name: {"paused": state.paused, "note": state.notes} for name, state in (("before", before), ("after", after))}
+    await frame.write_down(given, action, f"schedule/{given.schedule_id}", reason, details)
 
 
 async def _start_timer(client: Client, given: OperatorSettings, order: ResumeOrder) -> str:

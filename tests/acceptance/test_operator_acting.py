@@ -96,7 +96,7 @@ async def test_phase_pause_stops_one_phase(world: World, admin: Admin) -> None:
     assert (paused.code, "phase Reserve: paused from the next cycle on, until" in paused.out) == (0, True), paused
     assert (await world.result())["Outcome"] == "paused"
     assert await floor.statuses(admin) == {"Reserved": 3, "BookingExpired": 2}
-    assert (await call(world, "phase", "resume", "Reserve", *WHY)).code == 0
+    assert await _answer(world, "phase", "resume", "Reserve", *WHY) == {"phase": "Reserve", "paused": False, "until": None}
     assert (await world.result())["Outcome"] == "completed"
     again = await call(world, "phase", "resume", "Reserve", *WHY)
     assert (again.code, again.err) == (1, "phase Reserve is not paused; nothing changed\n")
@@ -219,9 +219,13 @@ async def test_a_held_job_is_not_drained_by_accident(world: World, admin: Admin)
         (["drain", "--cap", "0", *WHY], 2, "cap is 0: it must be at least 1"),
         (["drain", "--cap", "5", "--lanes", "9", *WHY], 2, "lanes is 9: it must be 1 to 8"),
         (["drain", "--cap", "5", "--time-budget", "soon", *WHY], 2, "'soon' is no length of time; for example 10m"),
-        (["drain", "--cap", "5", "--phase", "Reserved", *WHY], 2, "Reserved"),
+        (["drain", "--cap", "5", "--phase", "Reserved", *WHY], 2, "--phase: 'Reserved' is no phase; it is Reserve or Booking"),
         (["drain", "limits", *WHY], 2, "nothing to change"),
+        (["drain", "--cap", "5", "--time-budget", "", *WHY], 2, "'' is no length of time"),
+        (["drain", "--cap", "many", *WHY], 2, "Invalid value for '--cap'"),
+        (["drain", "away"], 2, "No such command 'away' (see booking-expiration drain --help)"),
         (["drain", "status"], 1, "no drain was ever started here"),
+        (["drain", "status", "--watch"], 1, "no drain was ever started here"),
         (["drain", "stop", *WHY], 1, "no drain was ever started here"),
         (["cycle", "stop", *WHY], 1, "no cycle runs just now: nothing was changed"),
         (["cycle", "cancel", "nobody", *WHY], 1, "there is no cycle nobody"),
@@ -230,10 +234,12 @@ async def test_a_held_job_is_not_drained_by_accident(world: World, admin: Admin)
         (["cycle", "list", "--limit", "0"], 2, "--limit: 0 is not from 1 to 1,000"),
         (["cycle", "list", "--outcome", "fine"], 2, "'fine' is none of completed"),
         (["cycle", "stop", "--reason", "  "], 2, "--reason: say why"),
-        (["phase", "pause", "Payment", *WHY], 2, "Payment"),
+        (["phase", "pause", "Payment", *WHY], 2, "PHASE: 'Payment' is no phase; it is Reserve or Booking"),
+        (["phase", "pause", *WHY], 2, "Missing argument 'Reserve|Booking' (see booking-expiration phase pause --help)"),
         (["phase", "pause", "Reserve", "--for", "-5m", *WHY], 2, "'-5m' is no length of time"),
         (["phase", "pause", "Reserve", "--for", "8d", *WHY], 2, "more than 7d"),
-        (["phase", "pause", "Reserve"], 2, "--reason"),
+        (["phase", "pause", "Reserve", "--for", "", *WHY], 2, "--for: '' is no length of time"),
+        (["phase", "pause", "Reserve"], 2, "Missing option '--reason' / '-r' (see booking-expiration phase pause --help)"),
         (["release-hold", "--up-to", "-1", *WHY], 2, "--up-to: -1 is not from 0"),
     ],
 )
@@ -242,7 +248,7 @@ async def test_a_mistake_is_one_line_and_changes_nothing(
 ) -> None:
     """Issue 4, bad input: a clear line that says what to do, a non-zero exit, nothing changed and nothing written."""
     done = await call(world, *arguments)
-    assert (done.code, words in " ".join(done.err.split())) == (code, True), done
+    assert (done.code, done.out, done.err.count("\n"), words in done.err) == (code, "", 1, True), done
     assert await _acts(admin) == []
     assert await admin.fetchval("SELECT count(*) FROM crm.phase_pauses WHERE paused_at IS NOT NULL") == 0
 

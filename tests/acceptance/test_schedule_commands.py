@@ -200,22 +200,50 @@ async def test_trigger_while_a_cycle_runs(world: World, admin: Administrator) ->
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["pause"], "--reason"),
-        (["resume"], "--reason"),
-        (["pause", "--reason", " \n"], "say why"),
-        pytest.param(["pause", "--reason", "x" * 501], "say why", marks=pytest.mark.slow),
+        (["pause"], "Missing option '--reason' / '-r' (see booking-expiration schedule pause --help)"),
+        (["resume"], "Missing option '--reason' / '-r' (see booking-expiration schedule resume --help)"),
+        (["pause", "--reason", " \n"], "--reason: say why"),
+        pytest.param(["pause", "--reason", "x" * 501], "--reason: 501 characters are too many", marks=pytest.mark.slow),
+        pytest.param(["apply", "--reason", ""], "--reason: say why", marks=pytest.mark.slow),
         *(
-            pytest.param(["pause", "-r", "x", "--for", wrong], "is no time", marks=[] if wrong == "0s" else [pytest.mark.slow])
+            pytest.param(
+                ["pause", "-r", "x", "--for", wrong],
+                f"--for: {wrong!r} is {'more than 7d' if wrong in ('8d', '168h1s') else 'no length of time'}",
+                marks=[] if wrong == "0s" else [pytest.mark.slow],
+            )
             for wrong in ("0s", "-5m", "8d", "168h1s", "soon", "", "30", "1.5h", "9" * 30 + "m", "٣m")
         ),
     ],
     ids=lambda value: str(value)[:40],
 )
 async def test_wrong_use(world: World, admin: Administrator, arguments: list[str], says: str) -> None:
-    """Exit code 2, nothing written, nothing changed."""
-    done = await call(world, "schedule", *arguments, COLUMNS="200")
-    assert (done.code, done.out, says in done.err) == (2, "", True), done
+    """Issue 4, bad input: one line, exit code 2, nothing written, nothing changed."""
+    done = await call(world, "schedule", *arguments)
+    assert (done.code, done.out, done.err.count("\n"), says in done.err) == (2, "", 1, True), done
     assert (await _state(world), await _acts(admin)) == ((True, "paused by the test"), [])
+
+
+async def test_apply_is_written_down(world: World, admin: Administrator) -> None:
+    """Issue 4 §4: what `schedule apply` creates or changes is an act, with what was there before; where nothing differs, none."""
+    new = {"BOOKING_EXPIRATION_SCHEDULE_ID": f"{world.name}-new"}
+    away = f"postgresql://booking_expiration_operator@{NOWHERE}/crm"
+    try:
+        refused = await call(world, "schedule", "apply", BOOKING_EXPIRATION_OPERATOR_DATABASE_URL=away, **new)
+        assert (refused.code, refused.err.count("\n"), "cannot be reached" in refused.err) == (1, 1, True), refused
+        assert await schedule.describe(world.client, f"{world.name}-new") is None
+        for size in ("200", "200", "50"):
+            await call(world, "schedule", "apply", "-r", f"size {size}", BOOKING_EXPIRATION_BATCH_SIZE=size, **new)
+    finally:
+        await world.client.get_schedule_handle(f"{world.name}-new").delete()
+    created, updated = await _acts(admin)
+    assert [act["details"]["change"] for act in (created, updated)] == ["created", "updated"]
+    assert (updated["action"], updated["target"], updated["reason"]) == (
+        "apply_schedule",
+        f"schedule/{world.name}-new",
+        "size 50",
+    )
+    assert sorted(created["details"]["after"]) == ["action", "policies", "spec"]
+    assert updated["details"]["before"] == {"action": created["details"]["after"]["action"]} != updated["details"]["after"]
 
 
 @pytest.mark.parametrize("command", ["pause", pytest.param("resume", marks=pytest.mark.slow)])
