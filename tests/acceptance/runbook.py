@@ -66,6 +66,7 @@ def defaults(world: World) -> dict[str, str]:
     return {
         "--task-queue booking-expiration ": f"--task-queue {world.name} ",
         '"booking-expiration-by-hand-': f'"{world.name}-by-hand-',
+        "--schedule-id booking-expiration\n": f"--schedule-id {world.name}\n",
         "http://127.0.0.1:8000": webs[-1] if webs else "http://127.0.0.1:8000",
         "--replicas 3": "--replicas 1",  # the test's cluster has one broker
     }

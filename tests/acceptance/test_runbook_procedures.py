@@ -7,8 +7,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from temporalio.api.schedule.v1 import ScheduleState
 from temporalio.client import WorkflowExecutionStatus
 
+from activities import schedule_state
 from chessboard import objects
 from db.unit_of_work import UnitOfWork, open_pool
 from tests import floor
@@ -59,13 +61,23 @@ async def test_run_a_cycle_now(reader: Reader, admin: Admin) -> None:
 
 @reads(BOOKINGS, "Bring the schedule back")
 async def test_bring_the_schedule_back(reader: Reader) -> None:
-    """Issue 4, section 6: it was paused, then deleted: who paused it is still known; made anew, it runs."""
-    await reader.world.start()
-    await unpause(reader.world)
-    await call(reader.world, "schedule", "pause", *WHY)
-    await reader.world.client.get_schedule_handle(reader.world.name).delete()
+    """Issue 4, section 6: paused earlier, its runs used up now: who paused it is known; deleted and made anew, it runs."""
+    world = reader.world
+    await world.start()
+    await call(world, "schedule", "pause", *WHY)
+    await schedule_state.change(world.client, world.name, _used_up)
+    assert "used up" in (await call(world, "status")).out
     await reader.types("pause_schedule", "INC-7: for the test")
-    await reader.types("created", "running")
+    await reader.types()
+    assert "does not exist" in (await call(world, "status")).out
+    await reader.types("created", "state running")
+
+
+def _used_up(state: ScheduleState) -> ScheduleState:
+    """As somebody who lets the schedule start so many cycles, after the last of them."""
+    changed = schedule_state.altered(state, paused=False, note=state.notes)
+    changed.limited_actions, changed.remaining_actions = True, 0
+    return changed
 
 
 @reads(BOOKINGS, "After an outage")
