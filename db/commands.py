@@ -13,6 +13,11 @@ from db.errors import VersionConflictError
 from db.unit_of_work import Connection
 from domain.booking import Booking, Status
 
+
+class UnknownBookingError(LookupError):
+    """No booking has this id."""
+
+
 _READ: Final = """
     SELECT id, tenant_id, deal_id, property_object_id, status, reserve_expires_at, booking_expires_at, expired_at, updated_at,
            version
@@ -20,10 +25,10 @@ _READ: Final = """
 
 
 async def read(connection: Connection, booking_id: UUID) -> Booking:
-    """The booking as it stands now, without a lock. Raises `LookupError` when there is none."""
+    """The booking as it stands now, without a lock. Raises `UnknownBookingError`."""
     row = await connection.fetchrow(_READ, booking_id)
     if row is None:
-        raise LookupError(f"there is no booking {booking_id}")
+        raise UnknownBookingError(f"there is no booking {booking_id}")
     return Booking(**{**row, "status": Status(row["status"])})
 
 
@@ -77,7 +82,7 @@ async def write(connection: Connection, booking: Booking, was: Status, by: By) -
 async def command(connection: Connection, booking_id: UUID, decide: Callable[[Booking], None], by: By) -> Booking:
     """Read a booking, let it decide (`confirm`, `extend`, `cancel`, …), write it: version + 1, one audit row (D16, D23).
 
-    Raises `LookupError`, `BookingError` when the domain refuses, `VersionConflictError` when somebody else was faster.
+    Raises `UnknownBookingError`, `BookingError` when the domain refuses, `VersionConflictError` when somebody else was faster.
     """
     booking = await read(connection, booking_id)
     was = booking.status

@@ -100,7 +100,7 @@ _RECORDS: Final = """
 
 
 async def read(connection: Connection, booking_id: UUID) -> Story:
-    """Everything about one booking. Raises `LookupError` when there is none, `DatabaseError`."""
+    """Everything about one booking. Raises `UnknownBookingError`, `DatabaseError`."""
     return Story(
         booking=await read_booking(connection, booking_id),
         audit=await audit(connection, booking_id),
@@ -111,7 +111,7 @@ async def read(connection: Connection, booking_id: UUID) -> Story:
 
 
 async def require(connection: Connection, booking_id: UUID) -> None:
-    """Raises `LookupError` when there is no such booking."""
+    """Raises `UnknownBookingError` when there is no such booking."""
     await read_booking(connection, booking_id)
 
 

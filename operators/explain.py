@@ -35,10 +35,7 @@ def explain(booking: BookingId, *, as_json: Json = False) -> None:
         frame.print_json(as_data(known, findings, unreadable))
     else:
         frame.console.print(Group(*_shown(known, findings)))
-    for line in sources.lines(unreadable):
-        typer.echo(line, err=True)
-    if unreadable:
-        raise typer.Exit(1)
+    sources.report(unreadable)
 
 
 async def _read(given: OperatorSettings, booking_id: UUID) -> tuple[Facts, dict[str, str]]:
@@ -53,7 +50,7 @@ async def _facts(given: OperatorSettings, booking_id: UUID) -> Facts:
 
 
 async def facts(connection: Connection, booking_id: UUID, batch_size: int) -> Facts:
-    """All that the database knows; the schedule is Temporal's. Raises `LookupError` when there is no such booking."""
+    """All that the database knows; the schedule is Temporal's. Raises `UnknownBookingError`."""
     now, told = await server.clock(connection), await story.read(connection, booking_id)
     phase, deadline, before = told.booking.phase, told.booking.deadline, 0
     if phase is not None and deadline is not None and deadline < now:

@@ -84,10 +84,7 @@ def preview(*, as_of: AsOf = None, phase: OnlyPhase = None, by: GroupedBy = "ten
         frame.print_json({**as_data(found, by), "unreadable": unreadable})
     else:
         _show(found, by)
-    for line in sources.lines(unreadable):
-        typer.echo(line, err=True)
-    if unreadable:
-        raise typer.Exit(1)
+    sources.report(unreadable)
 
 
 async def _read(given: OperatorSettings, moment: datetime | None, phases: Sequence[Phase], by: By) -> Preview:

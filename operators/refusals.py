@@ -1,16 +1,34 @@
-"""What the database's refusals mean to whoever typed the command: which address, which role, which grant."""
+"""What the servers' refusals mean to whoever typed the command: which address, which role, which grant."""
 
 import re
 from typing import Final
 
+from temporalio.exceptions import TemporalError
+
+import settings as configuration
 from db.controls import NothingHeldError
 from db.errors import DatabaseError, DatabaseUnavailableError
 from db.privileges import NEEDS
 from db.server import OPERATOR
+from exits import CannotStartError
 from settings import OperatorSettings, address_of
 
 VARIABLE: Final = "BOOKING_EXPIRATION_OPERATOR_DATABASE_URL"
 _DENIED: Final = re.compile(r"permission denied for (?P<kind>\w+) (?P<name>\w+)")
+
+
+EXPECTED: Final = (DatabaseError, CannotStartError, RuntimeError, TemporalError)
+"""What a server, or the way to it, can answer; the SDK raises a `RuntimeError` where it cannot connect."""
+
+
+def line(error: Exception, settings: OperatorSettings) -> str:
+    """One line for an error of `EXPECTED`: which server, what it said, and what to do about it."""
+    match error:
+        case DatabaseError():
+            return said(error, settings)
+        case CannotStartError():
+            return str(error)
+    return f"Temporal at {configuration.temporal()['target_host']}: {error}"
 
 
 def said(error: DatabaseError, settings: OperatorSettings) -> str:

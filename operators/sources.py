@@ -6,18 +6,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
+import typer
 from temporalio.api.schedule.v1 import ScheduleState
 from temporalio.api.workflowservice.v1 import DescribeScheduleResponse
-from temporalio.service import RPCError
 
-import settings as configuration
 from activities import schedule_note, schedule_state
 from activities.schedule_note import Pause
 from activities.schedule_state import Frontend
-from db.errors import DatabaseError
-from exits import CannotStartError
 from operators import frame, refusals
 from settings import OperatorSettings
 
@@ -119,15 +116,14 @@ async def attempt(source: str, work: Awaitable[T], given: OperatorSettings, unre
     """What the source answers, or None and one line in `unreadable` that says why."""
     try:
         return await work
-    except DatabaseError as error:
-        unreadable[source] = refusals.said(error, given)
-    except CannotStartError as error:
-        unreadable[source] = str(error)
-    except (RuntimeError, RPCError) as error:
-        unreadable[source] = f"Temporal at {configuration.temporal()['target_host']}: {error}"
+    except refusals.EXPECTED as error:
+        unreadable[source] = refusals.line(error, given)
     return None
 
 
-def lines(unreadable: Mapping[str, Any]) -> list[str]:
-    """For standard error: which source could not be read, and why."""
-    return [f"{source} could not be read: {why}" for source, why in sorted(unreadable.items())]
+def report(unreadable: Mapping[str, str]) -> None:
+    """Which sources could not be read and why, one line each on standard error, and exit code 1; nothing where all were."""
+    for source, why in sorted(unreadable.items()):
+        typer.echo(f"{source} could not be read: {why}", err=True)
+    if unreadable:
+        raise typer.Exit(1)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
@@ -18,13 +17,11 @@ from operators import frame, pollers, sources, words
 from operators.frame import Json
 from operators.pollers import Poller
 from operators.sources import Schedule
+from operators.verdict import PATIENCE, STALE
 from settings import OperatorSettings
 
-LATE: Final = 120.0
-"""Seconds: bookings and events wait for the next minute's cycle, and no longer where all is well."""
-
-STALE: Final = 300.0
-"""Seconds without a completed cycle after which nobody may be calm any more (O5)."""
+LATE: Final = PATIENCE.total_seconds()
+"""As the ages that are read: bookings, and their events after them, wait for the next minute's cycle and no longer."""
 
 MANY: Final = {"bookings": 100, "records": 1000}
 """Backlogs that alert (O5, O6)."""
@@ -57,10 +54,7 @@ def status(*, as_json: Json = False) -> None:
         frame.print_json(as_data(found))
     else:
         frame.console.print(_table(lines(found)))
-    for line in sources.lines(found.unreadable):
-        typer.echo(line, err=True)
-    if found.unreadable:
-        raise typer.Exit(1)
+    sources.report(found.unreadable)
 
 
 async def _read(given: OperatorSettings) -> Status:
@@ -138,7 +132,7 @@ def _cycle_line(cycle: LastCycle, now: datetime) -> Line:
     text = f"{cycle.outcome} {words.age(now - cycle.finished_at)} ago: {done}"
     if cycle.outcome != "completed":
         text += f"; the last success {f'{words.age(now - cycle.success_at)} ago' if cycle.success_at else 'never'}"
-    fresh = cycle.success_at is not None and (now - cycle.success_at).total_seconds() <= STALE
+    fresh = cycle.success_at is not None and now - cycle.success_at <= STALE
     return Line("last cycle", fresh and cycle.outcome == "completed", text)
 
 

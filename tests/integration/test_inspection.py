@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from db import controls, due, holders, overview, story
+from db.commands import UnknownBookingError
 from db.errors import DatabaseRefusedError, DatabaseUnavailableError
 from db.holders import LockState
 from db.job_state import finished
@@ -181,7 +182,7 @@ async def test_a_story_holds_everything(admin: Admin, pool: Pool, operator: Pool
 
 async def test_no_such_booking(operator: Pool) -> None:
     """Issue 4, bad input: an unknown id is said as such."""
-    with pytest.raises(LookupError, match="there is no booking"):
+    with pytest.raises(UnknownBookingError, match="there is no booking"):
         async with reading(operator) as connection:
             await story.read(connection, uuid4())
 
