@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -101,6 +102,14 @@ async def test_phase_pause_stops_one_phase(world: World, admin: Admin) -> None:
     again = await call(world, "phase", "resume", "Reserve", *WHY)
     assert (again.code, again.err) == (1, "phase Reserve is not paused; nothing changed\n")
     assert await _acts(admin) == ["pause_phase", "resume_phase"]
+
+
+async def test_the_end_of_a_phases_pause_as_json(world: World) -> None:
+    """docs/commands.md: `until` is RFC 3339, as every moment of an answer."""
+    paused = await _answer(world, "phase", "pause", "Booking", "--for", "1h", *WHY)
+    length = datetime.fromisoformat(paused.pop("until")) - datetime.now(UTC)
+    assert paused == {"phase": "Booking", "paused": True}
+    assert timedelta(minutes=59) < length < timedelta(minutes=61)
 
 
 async def test_a_hold_until_it_is_released(world: World, admin: Admin) -> None:
