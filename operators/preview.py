@@ -36,7 +36,7 @@ class Preview:
     """What would expire at `as_of` (UTC) if nothing else happened until then; `now` by the database's clock.
 
     `cycles`: how many minutes' cycles it takes, one batch of `batch_size` per phase each; poison never expires. `pauses` and
-    `hold` as they are at `as_of`; `schedule`: None where nobody could tell.
+    `hold` as they are at `as_of`; `schedule`: None where nobody could tell, and then `unreadable` says why.
     """
 
     now: datetime
@@ -49,6 +49,7 @@ class Preview:
     pauses: Sequence[Pause] = ()
     hold: Hold = field(default_factory=Hold)
     schedule: Schedule | None = None
+    unreadable: dict[str, str] = field(default_factory=dict)
 
     @property
     def cycles(self) -> int:
@@ -79,9 +80,9 @@ def preview(*, as_of: AsOf = None, phase: OnlyPhase = None, by: GroupedBy = "ten
     phases = list(Phase) if phase is None else [arguments.phase(phase)]
     given = frame.settings()
     told, schedule, unreadable = frame.run(sources.beside_schedule(_read(given, moment, phases, by), given))
-    found = replace(told, schedule=schedule)
+    found = replace(told, schedule=schedule, unreadable=unreadable)
     if as_json:
-        frame.print_json({**as_data(found, by), "unreadable": unreadable})
+        frame.print_json(as_data(found, by))
     else:
         _show(found, by)
     sources.report(unreadable)
@@ -133,6 +134,7 @@ def as_data(found: Preview, by: By) -> dict[str, Any]:
         "groups": found.groups,
         "groups_complete": found.groups_complete,
         "oldest": words.plain(found.oldest),
+        "unreadable": found.unreadable,
     }
 
 

@@ -6,6 +6,7 @@ from typing import Final
 from temporalio.exceptions import TemporalError
 
 import settings as configuration
+from connections import TemporalUnreachableError
 from db.controls import NothingHeldError
 from db.errors import DatabaseError, DatabaseUnavailableError
 from db.privileges import NEEDS
@@ -17,8 +18,8 @@ VARIABLE: Final = "BOOKING_EXPIRATION_OPERATOR_DATABASE_URL"
 _DENIED: Final = re.compile(r"permission denied for (?P<kind>\w+) (?P<name>\w+)")
 
 
-EXPECTED: Final = (DatabaseError, CannotStartError, RuntimeError, TemporalError)
-"""What a server, or the way to it, can answer; the SDK raises a `RuntimeError` where it cannot connect."""
+EXPECTED: Final = (DatabaseError, CannotStartError, TemporalUnreachableError, TemporalError)
+"""What a server, or the way to it, can answer."""
 
 
 def line(error: Exception, settings: OperatorSettings) -> str:

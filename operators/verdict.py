@@ -147,11 +147,11 @@ def _stopped(facts: Facts, phase: Phase) -> Iterator[Finding]:
             "no_schedule",
             "There is no schedule: no cycle starts.",
             "booking-expiration schedule apply",
-            f"{_BOOKINGS}#missed-ticks",
+            f"{_BOOKINGS}#bring-the-schedule-back",
         )
     elif schedule is not None and schedule.used_up:
         what = f"The schedule starts no cycle any more: {sources.USED_UP}."
-        yield Finding("schedule_used_up", what, sources.renew(schedule.schedule_id), f"{_BOOKINGS}#missed-ticks")
+        yield Finding("schedule_used_up", what, sources.renew(schedule.schedule_id), f"{_BOOKINGS}#bring-the-schedule-back")
     elif schedule is not None and schedule.paused:
         why = f"by {schedule.pause.by}: {schedule.pause.reason}" if schedule.pause else schedule.note or "without a reason"
         do = "Ask whoever paused it; then booking-expiration schedule resume --reason WHY"
