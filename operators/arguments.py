@@ -37,16 +37,11 @@ def moment(text: str, option: str) -> datetime:
         refuse(f"{option}: {text!r} is out of range; for example {EXAMPLE}")
 
 
-def seconds_in(text: str) -> int:
-    """The seconds of a length of time written as 30s, 10m, 2h, 1d or 1h30m; 0 for what is none."""
-    found = _SPAN.fullmatch(text.strip())
-    parts = [int(part or 0) for part in found.groups()] if found else []
-    return sum(part * unit for part, unit in zip(parts, (86_400, 3600, 60, 1), strict=False))
-
-
 def span(text: str, option: str) -> timedelta:
     """A length of time above zero, written as 30s, 10m, 2h, 1d or 1h30m."""
-    if not (seconds := seconds_in(text)):
+    found = _SPAN.fullmatch(text.strip())
+    parts = [int(part or 0) for part in found.groups()] if found else []
+    if not (seconds := sum(part * unit for part, unit in zip(parts, (86_400, 3600, 60, 1), strict=False))):
         refuse(f"{option}: {text!r} is no length of time; for example 10m, 90s, 2h or 1h30m")
     return timedelta(seconds=seconds)
 

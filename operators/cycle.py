@@ -48,7 +48,7 @@ def list_(*, limit: Limit = 20, outcome: Only = None, as_json: Json = False) -> 
         frame.print_json({"cycles": words.plain(found)})
     else:
         frame.console.print(
-            _table(found) if found else Text("No cycle is known to Temporal: see `booking-expiration schedule show`.")
+            _table(found) if found else Text("No such cycle is known to Temporal: see `booking-expiration schedule show`.")
         )
 
 
