@@ -102,6 +102,18 @@ class Stage:
         """The CRM's team takes the rule back."""
         await self._admin.execute("DROP TRIGGER session_rule ON crm.bookings; DROP FUNCTION crm.session_rule()")
 
+    async def slow_down(self, status: str) -> None:
+        """Half a second for each booking of this status: a batch that one can watch."""
+        await self._admin.execute(f"""
+            CREATE FUNCTION crm.session_slow() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN PERFORM pg_sleep(0.5); RETURN NEW; END $$;
+            CREATE TRIGGER session_slow BEFORE UPDATE ON crm.bookings
+            FOR EACH ROW WHEN (OLD.status = '{status}') EXECUTE FUNCTION crm.session_slow()""")
+
+    async def speed_up(self) -> None:
+        """As fast as before."""
+        await self._admin.execute("DROP TRIGGER session_slow ON crm.bookings; DROP FUNCTION crm.session_slow()")
+
     async def stop_kafka(self) -> None:
         """Kill the broker."""
         process = self._stack.launcher.server(self._stack.logs / "kafka.log")

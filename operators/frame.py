@@ -12,19 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
 import typer
 from rich.console import Console
 from rich.table import Column, Table
-from temporalio.exceptions import TemporalError
-from temporalio.service import RPCError
 
 import connections
 import settings as configuration
 from activities.schedule_note import one_line
 from activities.schedule_state import NoScheduleError, ScheduleConflictError
-from connections import TemporalUnreachableError
 from db import operator_actions
-from db.errors import DatabaseError
 from db.outbox import OutboxError
 from db.unit_of_work import Pool, UnitOfWork, open_pool
-from exits import CannotStartError
 from operators import refusals
 from settings import OperatorSettings
 
@@ -92,12 +87,10 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     """The command's work; a mistake of the user's or a server's no becomes one line and exit code 1."""
     try:
         return asyncio.run(work)
-    except (CannotStartError, CommandError, NoScheduleError, OutboxError) as error:
+    except (CommandError, NoScheduleError, ScheduleConflictError, OutboxError) as error:
         fail(str(error))
-    except DatabaseError as error:
-        fail(refusals.said(error, settings()))
-    except (TemporalUnreachableError, TemporalError, RPCError, ScheduleConflictError) as error:
-        fail(f"Temporal at {configuration.temporal()['target_host']}: {error}")
+    except refusals.EXPECTED as error:
+        fail(refusals.line(error, settings()))
 
 
 def fail(message: str) -> NoReturn:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from activities import schedule_note
 from db import story
+from db.commands import UnknownBookingError
 from db.reading import reading
 from db.story import Act, AuditEntry
 from operators import arguments, frame, words
@@ -67,10 +68,10 @@ def _of_booking(text: str, *, as_json: bool) -> None:
 
 
 async def found_in(given: OperatorSettings, work: Any) -> Any:
-    """What `work` returns; a `LookupError` names the database that was asked."""
+    """What `work` returns; an `UnknownBookingError` names the database that was asked."""
     try:
         return await work
-    except LookupError as error:
+    except UnknownBookingError as error:
         raise CommandError(f"{error} in {address_of(given.operator_database_url)}: check the id") from None
 
 

@@ -60,7 +60,7 @@ def _poison(count: int, ids: Sequence[UUID]) -> list[str]:
     if not ids:
         return ["- poison: none"]
     first = f", the first {len(ids)}" if count > len(ids) else ""
-    return [f"- poison: {count}{first}; see `booking-expiration explain ID`", *(f"  - `{each}`" for each in ids)]
+    return [f"- poison: {count}{first}: {' '.join(f'`{each}`' for each in ids)}; why: `booking-expiration explain ID`"]
 
 
 def _plain(words: str) -> str:

@@ -241,16 +241,13 @@ async def test_a_cancel_settles_what_kafka_has_and_releases_the_rest(  # noqa: P
     assert time.monotonic() - started < 8
     assert draining.cancelled() or draining.result().published_count == 3000
     states = await outbox_rows.states(admin)
-    assert states["claimed"] == 0
-    assert len(await outbox_rows.consume(servers, topic)) == states["published"]
-    left, outages = 3000 - states["published"], 0
-    while left and outages < 10:  # a broker that a busy machine keeps waiting for seconds is an outage like any other (D10)
-        done = await publish(pool, publisher, 20)
-        left, outages = left - done.published_count, outages + (done.outcome is PublishOutcome.BROKER_UNAVAILABLE)
-    assert left == 0
-    consumed = await outbox_rows.consume(servers, topic)
-    assert len({outbox_rows.header(record, "ce_id") for record in consumed}) == 3000
-    assert len(consumed) == 3000 or outages
+    assert (states["claimed"], len(await outbox_rows.consume(servers, topic))) == (0, states["published"])
+    done = [await publish(pool, publisher, 20)]
+    while done[-1].outcome is PublishOutcome.BROKER_UNAVAILABLE and len(done) < 10:  # on a busy machine, for a second (D10)
+        done.append(await publish(pool, publisher, 20))
+    assert sum(each.published_count for each in done) == 3000 - states["published"]
+    events = [outbox_rows.header(record, "ce_id") for record in await outbox_rows.consume(servers, topic)]
+    assert (len(set(events)), len(events) == 3000 or len(done) > 1) == (3000, True)
 
 
 async def test_a_settle_that_never_happened_repeats_the_same_bytes(

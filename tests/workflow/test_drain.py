@@ -1,59 +1,27 @@
-"""What a drain decides: limits, rounds, lanes, continue-as-new, stop, cancel (issue 4 part 3, D14)."""
+"""What a drain decides: limits, rounds, lanes, continue-as-new, cancel (issue 4 part 3, D14)."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.testing import WorkflowEnvironment
 
-from activities.drain_messages import Backlog, DrainLimits, DrainOrder, DrainOutcome, DrainResult, DrainSoFar
-from activities.messages import BatchOrder, PhasePause, PublishOutcome, PublishResult, StopRequest
+from activities.drain_messages import Backlog, DrainOutcome, DrainSoFar
+from activities.messages import PhasePause, PublishOutcome, PublishResult
 from domain.events import Phase
-from tests.workflow.steps import AS_OF, Steps, hang_until_cancelled, refuse, running, start_drain
+from tests.workflow.draining import batches_of, drain, floor, result_of
+from tests.workflow.steps import AS_OF, hang_until_cancelled, refuse, running
 from workflows.drain import BookingExpirationDrain
 from workflows.search_attributes import EXPIRED, OUTCOME
-
-ORDER = DrainOrder(cap=100, batch_size=10, reason="after the outage", actor="anna")
-Handle = WorkflowHandle[BookingExpirationDrain, DrainResult]
-
-
-def _floor(reserve: int, booking: int = 0) -> Steps:
-    steps = Steps()
-    steps.due = {Phase.RESERVE: reserve, Phase.BOOKING: booking}
-    steps.behave = {"Reserve": steps.take, "Booking": steps.take}
-    return steps
-
-
-@asynccontextmanager
-async def _drain(client: Client, steps: Steps, **changes: Any) -> AsyncIterator[Handle]:
-    async with running(client, steps) as queue:
-        yield await start_drain(client, queue, ORDER.model_copy(update=changes))
-
-
-async def _result(client: Client, steps: Steps, **changes: Any) -> DrainResult:
-    async with _drain(client, steps, **changes) as handle:
-        return await handle.result()
-
-
-async def _pausing(handle: Handle) -> None:
-    async with asyncio.timeout(20):
-        while (await handle.query(BookingExpirationDrain.progress)).step != "pausing for 600 s":  # noqa: ASYNC110 # no event for it
-            await asyncio.sleep(0.05)
-
-
-def _batches(steps: Steps) -> list[tuple[str, int, int]]:
-    return [(str(order.phase), order.batch_no, order.batch_size) for order in steps.orders if isinstance(order, BatchOrder)]
 
 
 async def test_d14_until_nothing_due_is_left(client: Client) -> None:
     """D14: both phases, batch after batch, each published; AsOf read anew each round; the result is counts."""
-    steps = _floor(25, 5)
-    result = await _result(client, steps)
-    assert _batches(steps) == [("Reserve", 1, 10), ("Reserve", 2, 10), ("Reserve", 3, 10), ("Booking", 1, 10)]
+    steps = floor(25, 5)
+    result = await result_of(client, steps)
+    assert batches_of(steps) == [("Reserve", 1, 10), ("Reserve", 2, 10), ("Reserve", 3, 10), ("Booking", 1, 10)]
     assert (result.outcome, result.reserve_expired_count, result.booking_expired_count) == (DrainOutcome.DRAINED, 25, 5)
     assert (result.batches, result.left_overdue, result.published_count) == (4, 0, 20)
     assert (steps.calls.count("read_backlog"), steps.calls.count("publish_outbox")) == (5, 4)
@@ -70,9 +38,9 @@ async def test_d14_until_nothing_due_is_left(client: Client) -> None:
 )
 async def test_d14_never_more_than_the_cap(client: Client, changes: dict[str, Any], batches: list[tuple[str, int, int]]) -> None:
     """D14: the cap bounds the sum of all batches, however many run at once; what is left is told."""
-    steps = _floor(200, 200)
-    result = await _result(client, steps, **changes)
-    assert _batches(steps) == batches
+    steps = floor(200, 200)
+    result = await result_of(client, steps, **changes)
+    assert batches_of(steps) == batches
     expired = result.reserve_expired_count + result.booking_expired_count
     assert (result.outcome, expired) == (DrainOutcome.CAP_REACHED, changes["cap"])
     assert result.left_overdue == (200 if "phase" in changes else 400) - expired
@@ -80,7 +48,7 @@ async def test_d14_never_more_than_the_cap(client: Client, changes: dict[str, An
 
 async def test_lanes_run_at_once(client: Client) -> None:
     """Issue 4 §3: `lanes` batches are under way at the same time."""
-    steps = _floor(40)
+    steps = floor(40)
     together = asyncio.Barrier(4)
 
     async def wait_for_all() -> Any:
@@ -88,7 +56,7 @@ async def test_lanes_run_at_once(client: Client) -> None:
         return {"expired_count": 10}
 
     steps.behave["Reserve"] = wait_for_all
-    assert (await _result(client, steps, cap=40, lanes=4)).reserve_expired_count == 40
+    assert (await result_of(client, steps, cap=40, lanes=4)).reserve_expired_count == 40
 
 
 @pytest.mark.parametrize(
@@ -106,180 +74,92 @@ async def test_lanes_run_at_once(client: Client) -> None:
 )
 async def test_d14_wrong_limits_are_refused_before_anything_expires(client: Client, changes: dict[str, Any], words: str) -> None:
     """D14: no cap, or one above the settings' limit: the run fails with a sentence, and no batch was started."""
-    steps = _floor(50)
+    steps = floor(50)
     with pytest.raises(WorkflowFailureError) as caught:
-        await _result(client, steps, **changes)
+        await result_of(client, steps, **changes)
     assert isinstance(caught.value.cause, ApplicationError)
     assert words in caught.value.cause.message
-    assert _batches(steps) == []
+    assert batches_of(steps) == []
 
 
 @pytest.mark.parametrize("arguments", [[], [{"cap": "many"}], [{"cap": 5, "phase": "Reserved"}]])
 async def test_what_somebody_types_into_the_web_ui_fails_the_run(client: Client, arguments: list[Any]) -> None:
     """Trap 3: a start without input, or with nonsense, ends at once and says why; it does not hang."""
-    steps = _floor(50)
+    steps = floor(50)
     async with running(client, steps) as queue:
         handle = await client.start_workflow("BookingExpirationDrain", args=arguments, id=queue, task_queue=queue)
         async with asyncio.timeout(10):
             with pytest.raises(WorkflowFailureError) as caught:
                 await handle.result()
     assert any(word in str(caught.value.cause) for word in ("cap", "phase"))
-    assert _batches(steps) == []
+    assert batches_of(steps) == []
 
 
 async def test_continue_as_new_goes_on_where_it_was(client: Client) -> None:
     """Issue 4 §3: after `rounds_per_run` rounds a new run goes on with counts, limits and start; the cap holds over all."""
-    steps = _floor(100)
-    async with _drain(client, steps, cap=45, rounds_per_run=2) as handle:
+    steps = floor(100)
+    async with drain(client, steps, cap=45, rounds_per_run=2) as handle:
         result = await handle.result()
         assert handle.first_execution_run_id != (await handle.describe()).run_id
     assert (result.reserve_expired_count, result.batches, result.outcome) == (45, 5, DrainOutcome.CAP_REACHED)
-    assert [number for _, number, _ in _batches(steps)] == [1, 2, 1, 2, 1]  # each run numbers its own batches (D7)
+    assert [number for _, number, _ in batches_of(steps)] == [1, 2, 1, 2, 1]  # each run numbers its own batches (D7)
     assert steps.acts == ["start_drain"]
 
 
 async def test_what_belongs_to_another_drain_is_not_taken_over(client: Client) -> None:
     """Issue 4 §3: the Web UI's form proposes the last drain's input: its counts and its row count for nothing."""
-    steps = _floor(30)
+    steps = floor(30)
     before = DrainSoFar(reserve_expired=90)
-    result = await _result(client, steps, so_far=before, exhausted=[Phase.RESERVE], recorded=17)
+    result = await result_of(client, steps, so_far=before, exhausted=[Phase.RESERVE], recorded=17)
     assert (result.reserve_expired_count, result.outcome, steps.acts) == (30, DrainOutcome.DRAINED, ["start_drain"])
-
-
-@pytest.mark.parametrize(("given", "reason"), [([], "no reason given"), (["enough"], "enough")])
-async def test_a_stop_is_not_lost_between_two_runs(client: Client, given: list[Any], reason: str) -> None:
-    """A stop that comes while the last acts of a run are written down ends the drain: the next run would not know of it."""
-    steps, reached, gate = _floor(100), asyncio.Event(), asyncio.Event()
-    wanted = DrainLimits(lanes=2, reason="it goes well", actor="boris")
-
-    async def waits() -> None:
-        if "set_drain_limits" in steps.acts:
-            reached.set()
-            await gate.wait()
-
-    steps.behave["record_acts"] = waits
-    async with _drain(client, steps, pause=600.0, rounds_per_run=1) as handle:
-        await _pausing(handle)
-        await handle.execute_update(BookingExpirationDrain.set_limits, wanted)
-        await reached.wait()
-        await handle.signal("stop", args=given)
-        gate.set()
-        result = await handle.result()
-        assert handle.first_execution_run_id == (await handle.describe()).run_id
-    assert (result.outcome, result.reason) == (DrainOutcome.STOPPED, f"stopped by somebody: {reason}")
-    assert steps.acts[-1] == "stop_drain"
-
-
-async def test_set_limits_takes_effect_and_is_carried_on(client: Client) -> None:
-    """Issue 4 §3: the update changes cap and lanes of the running drain, answers with its progress, and survives a new run."""
-    steps, gate = _floor(100), asyncio.Event()
-
-    async def wait() -> Any:
-        await gate.wait()
-        return await steps.take()
-
-    steps.behave["Reserve"] = wait
-    async with _drain(client, steps, cap=20, rounds_per_run=1) as handle:
-        await steps.called["Reserve"].wait()
-        wanted = DrainLimits(cap=60, lanes=2, reason="it goes well", actor="boris")
-        assert (await handle.execute_update(BookingExpirationDrain.set_limits, wanted)).limits.cap == 60
-        gate.set()
-        result = await handle.result()
-    assert (result.reserve_expired_count, steps.acts) == (60, ["start_drain", "start_drain", "set_drain_limits"])
-    assert _batches(steps)[:5] == [("Reserve", 1, 10), *[("Reserve", number, 10) for number in (1, 2, 1, 2)]]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "words"),
-    [
-        (DrainLimits(lanes=0), "lanes is 0"),
-        (DrainLimits(cap=9), "cap is 9: it must be at least 10, which have expired already"),
-        (DrainLimits(cap=5000), "the worker's settings allow 1000"),
-        (DrainLimits(), "nothing to change"),
-    ],
-)
-async def test_a_bad_limit_is_refused_with_the_reason(client: Client, wanted: DrainLimits, words: str) -> None:
-    """Issue 4 §3: a bad value is refused, nothing changes, nothing is written in the history."""
-    steps = _floor(100)
-    async with _drain(client, steps, pause=600.0) as handle:
-        await _pausing(handle)
-        with pytest.raises(WorkflowUpdateFailedError) as caught:
-            await handle.execute_update(BookingExpirationDrain.set_limits, wanted)
-        assert words in str(caught.value.cause)
-        await handle.signal(BookingExpirationDrain.stop, StopRequest(reason="seen enough", actor="anna"))
-        result = await handle.result()
-    assert (result.outcome, result.reason, result.reserve_expired_count) == (
-        DrainOutcome.STOPPED, "stopped by anna: seen enough", 10,
-    )  # fmt: skip
-    assert steps.acts[-1] == "stop_drain"
-
-
-async def test_no_limit_passes_that_of_the_settings_before_it_is_read(client: Client) -> None:
-    """D14: an update before the drain has read the settings' limit is refused, whatever its cap, and may be sent again."""
-    steps, gate = _floor(100), asyncio.Event()
-    order = ORDER.model_copy(update={"cap": 20})
-
-    async def wait() -> Any:
-        await gate.wait()
-        return Backlog(as_of=AS_OF, reserve_backlog=steps.due[Phase.RESERVE], drain_limit=1000)
-
-    steps.behave["read_backlog"] = wait
-    async with running(client, steps) as queue:
-        handle = await start_drain(client, queue, order)
-        await steps.called["read_backlog"].wait()
-        with pytest.raises(WorkflowUpdateFailedError) as caught:
-            await handle.execute_update(BookingExpirationDrain.set_limits, DrainLimits(cap=5000))
-        gate.set()
-        assert "try again in a few seconds" in str(caught.value.cause)
-        assert (await handle.result()).reserve_expired_count == 20
 
 
 async def test_the_time_budget_ends_it(skipping: WorkflowEnvironment) -> None:
     """Issue 4 §3: with a pause of a minute and a budget of three, three rounds are done."""
-    steps = _floor(100)
-    result = await _result(skipping.client, steps, pause=60.0, time_budget=150.0)
+    steps = floor(100)
+    result = await result_of(skipping.client, steps, pause=60.0, time_budget=150.0)
     assert (result.outcome, result.batches) == (DrainOutcome.OUT_OF_TIME, 3)
 
 
 async def test_a_round_that_expires_nothing_ends_its_phase(client: Client) -> None:
     """D6: what is left is poison or in somebody's hands: the drain goes on with the other phase and says what is left."""
-    steps = _floor(7, 5)
+    steps = floor(7, 5)
 
     async def poison() -> Any:
         return {"poison_count": 7}
 
     steps.behave["Reserve"] = poison
-    result = await _result(client, steps)
+    result = await result_of(client, steps)
     assert (result.outcome, result.poison_count, result.booking_expired_count, result.left_overdue) == (
         DrainOutcome.DRAINED, 7, 5, 7,
     )  # fmt: skip
-    assert len(_batches(steps)) == 2
+    assert len(batches_of(steps)) == 2
 
 
 async def test_a_paused_phase_stays_paused(client: Client) -> None:
     """Issue 4 §4: a drain does not touch a phase that an operator paused, and says so."""
-    steps = _floor(7, 5)
+    steps = floor(7, 5)
     steps.paused = [PhasePause(phase=Phase.RESERVE, reason="price change", actor="anna")]
-    result = await _result(client, steps)
+    result = await result_of(client, steps)
     assert (result.outcome, result.booking_expired_count) == (DrainOutcome.PAUSED, 5)
     assert result.reason == "Reserve is paused by anna: price change"
 
 
 async def test_d10_a_dead_broker_does_not_stop_a_drain(client: Client) -> None:
     """D10: bookings go on expiring; the outbox keeps their events."""
-    steps = _floor(20)
+    steps = floor(20)
 
     async def no_broker() -> PublishResult:
         return PublishResult(outcome=PublishOutcome.BROKER_UNAVAILABLE, reason="no route")
 
     steps.behave["publish_outbox"] = no_broker
-    result = await _result(client, steps)
+    result = await result_of(client, steps)
     assert (result.outcome, result.reserve_expired_count, result.published_count) == (DrainOutcome.DRAINED, 20, 0)
 
 
 async def test_l5_a_cancel_lets_every_batch_in_hand_end(client: Client) -> None:
     """L5, trap 10: a lane that commits in spite of the cancel is counted, what was committed is published, then Canceled."""
-    steps = _floor(100)
+    steps = floor(100)
 
     both = asyncio.Event()
 
@@ -292,25 +172,25 @@ async def test_l5_a_cancel_lets_every_batch_in_hand_end(client: Client) -> None:
             return {"expired_count": 10}
 
     steps.behave["Reserve"] = commits_anyway
-    async with _drain(client, steps, lanes=2) as handle:
+    async with drain(client, steps, lanes=2) as handle:
         await both.wait()
         await handle.cancel(reason="enough")
         with pytest.raises(WorkflowFailureError) as caught:
             await handle.result()
         assert isinstance(caught.value.cause, CancelledError)
         assert (await handle.query(BookingExpirationDrain.progress)).so_far.reserve_expired == 20
-    assert (len(_batches(steps)), steps.calls.count("publish_outbox"), steps.acts[-1]) == (2, 1, "cancel_drain")
+    assert (len(batches_of(steps)), steps.calls.count("publish_outbox"), steps.acts[-1]) == (2, 1, "cancel_drain")
 
 
 async def test_d22_a_step_that_failed_for_good_ends_the_drain(client: Client) -> None:
     """D22: what the other lane committed is published; the run fails, names the step, and carries the counts."""
-    steps = _floor(100)
+    steps = floor(100)
 
     async def second_fails() -> Any:
-        return await (refuse() if len(_batches(steps)) > 1 else steps.take())
+        return await (refuse() if len(batches_of(steps)) > 1 else steps.take())
 
     steps.behave["Reserve"] = second_fails
-    async with _drain(client, steps, lanes=2) as handle:
+    async with drain(client, steps, lanes=2) as handle:
         with pytest.raises(WorkflowFailureError) as caught:
             await handle.result()
     assert isinstance(caught.value.cause, ApplicationError)
@@ -320,7 +200,7 @@ async def test_d22_a_step_that_failed_for_good_ends_the_drain(client: Client) ->
 
 async def test_a_drain_that_fails_keeps_what_it_last_knew(client: Client) -> None:
     """The database goes away after two rounds: the failed run still says what is left, and is found by its outcome."""
-    steps = _floor(100)
+    steps = floor(100)
     steps.search_attributes = ["ExpirationOutcome", "BookingsExpired"]
 
     async def third_fails() -> Any:
@@ -331,7 +211,7 @@ async def test_a_drain_that_fails_keeps_what_it_last_knew(client: Client) -> Non
         return Backlog(as_of=AS_OF, reserve_backlog=left, drain_limit=1000, search_attributes=names)
 
     steps.behave["read_backlog"] = third_fails
-    async with _drain(client, steps) as handle:
+    async with drain(client, steps) as handle:
         with pytest.raises(WorkflowFailureError) as caught:
             await handle.result()
         marked = (await handle.describe()).typed_search_attributes
