@@ -10,7 +10,8 @@ from temporalio.service import RPCError
 import telemetry
 from db import gauges
 from db.errors import DatabaseError
-from db.unit_of_work import Pool, UnitOfWork
+from db.reading import reading
+from db.unit_of_work import Pool
 from workflows import schedule
 from workflows.missed_ticks import MissedTicks
 
@@ -35,10 +36,10 @@ class Gauges:
         """Read again and again, until cancelled; a source that hangs does not hold the other one up."""
         await asyncio.gather(self._forever("database", self._database), self._forever("schedule", self._schedule))
 
-    async def _forever(self, source: str, reading: Callable[[], Awaitable[None]]) -> None:
+    async def _forever(self, source: str, look: Callable[[], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(self._interval)
-            await self._try(source, reading)
+            await self._try(source, look)
 
     async def scraped(self, exposition: Callable[[], Awaitable[bytes]]) -> bytes:
         """What a scrape gets, with this worker's pool as it is just now."""
@@ -50,10 +51,10 @@ class Gauges:
         """Read both sources once."""
         await asyncio.gather(self._try("database", self._database), self._try("schedule", self._schedule))
 
-    async def _try(self, source: str, reading: Callable[[], Awaitable[None]]) -> None:
+    async def _try(self, source: str, look: Callable[[], Awaitable[None]]) -> None:
         try:
             async with asyncio.timeout(max(self._interval, 1.0)):
-                await reading()
+                await look()
         except (DatabaseError, RPCError, ScheduleMissingError, TimeoutError) as error:
             if source not in self._unreadable:
                 self._unreadable.add(source)
@@ -62,17 +63,17 @@ class Gauges:
             self._unreadable.discard(source)
 
     async def _database(self) -> None:
-        async with UnitOfWork(self._pool) as connection:
-            reading = await gauges.read(connection)
+        async with reading(self._pool) as connection:
+            seen = await gauges.read(connection)
         telemetry.database_read(
-            at=reading.at,
-            backlog=reading.reserve_backlog + reading.booking_backlog,
-            oldest_due={"Reserve": reading.reserve_oldest_due, "Booking": reading.booking_oldest_due},
-            last_success=reading.last_success_at,
-            poison=reading.poison,
-            outbox=(reading.outbox_backlog, reading.outbox_oldest, reading.outbox_parked),
-            schema=reading.schema_version,
-            paused={"held": reading.outcome == "held", **{phase: phase in reading.paused for phase in ("Reserve", "Booking")}},
+            at=seen.at,
+            backlog=seen.reserve_backlog + seen.booking_backlog,
+            oldest_due={"Reserve": seen.reserve_oldest_due, "Booking": seen.booking_oldest_due},
+            last_success=seen.last_success_at,
+            poison=seen.poison,
+            outbox=(seen.outbox_backlog, seen.outbox_oldest, seen.outbox_parked),
+            schema=seen.schema_version,
+            paused={"held": seen.outcome == "held", **{phase: phase in seen.paused for phase in ("Reserve", "Booking")}},
         )
 
     async def _schedule(self) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 from uuid import UUID
@@ -78,6 +78,8 @@ async def _transaction(pool: Pool, plan: Plan, write: "Write") -> Batch:
         await ledger.lock(connection, plan.key)
         if (earlier := await ledger.find(connection, plan.key)) is not None:
             return Batch(earlier, repeated=True)
+        if plan.spends_allowance:  # part of it may have been taken back since the cycle looked
+            plan = replace(plan, size=min(plan.size, await controls.left(connection)))
         batch = Batch()
         window_end = await _fill(connection, batch, plan, write)
         batch.counts = await ledger.close(

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any, Final
 
 from db import due, operator_actions, server
-from db.errors import DatabaseError
 from db.job_state import JOB
 from db.outbox import SYSTEM
 from db.unit_of_work import Connection
@@ -29,7 +28,7 @@ class PhaseNotPausedError(Exception):
     """There is nothing to resume."""
 
 
-class NothingHeldError(DatabaseError):
+class NothingHeldError(Exception):
     """There is no hold to let bookings through."""
 
 
@@ -114,6 +113,14 @@ async def look(connection: Connection, counted: int, limit: int, moment: datetim
         reason = f"the hold is over: {counted} bookings are due, no more than {limit}" if limit else "the safety catch is off"
         await _release_act(connection, "end_release", (allowance, 0), actor=SYSTEM, reason=reason)
     return allowed
+
+
+_LEFT: Final = "SELECT allowance FROM crm.safety_catch WHERE job = $1 FOR NO KEY UPDATE"
+
+
+async def left(connection: Connection) -> int:
+    """Bookings that an operator still lets through, until the transaction ends: what is taken back now waits for that."""
+    return int(await connection.fetchval(_LEFT, JOB) or 0)
 
 
 _SPEND: Final = "UPDATE crm.safety_catch SET allowance = greatest(allowance - $2, 0) WHERE job = $1"

@@ -29,7 +29,7 @@ class Reading:
 
 
 # Each line is answered by one partial index, whose columns are all it asks for: the two phases' deadline indexes (A3) with the
-# claim's own literal predicates, the two of the outbox (parked records are in the second alone). Nothing is joined but the
+# claim's own literal predicates, the outbox's for what waits and for what is parked. Nothing is joined but the
 # refusals, a handful of rows, with their bookings. One statement, so that all values are of one moment; $1 is the clock that was
 # just read, because a comparison with clock_timestamp() cannot use an index.
 _READ: Final = """
@@ -45,7 +45,7 @@ _READ: Final = """
            (SELECT count(*) FROM crm.outbox WHERE published_at IS NULL AND skipped_at IS NULL AND parked_at IS NULL),
            (SELECT extract(epoch FROM $1 - o.recorded_at)::float8 FROM crm.outbox o
             WHERE o.published_at IS NULL AND o.skipped_at IS NULL AND o.parked_at IS NULL ORDER BY o.id LIMIT 1),
-           (SELECT count(*) FROM crm.outbox WHERE published_at IS NULL AND skipped_at IS NULL),
+           (SELECT count(*) FROM crm.outbox WHERE parked_at IS NOT NULL AND published_at IS NULL AND skipped_at IS NULL),
            (SELECT last_success_at FROM crm.job_state WHERE job = $2),
            (SELECT outcome FROM crm.job_state WHERE job = $2),
            (SELECT max(version) FROM crm.schema_migrations),
@@ -57,7 +57,7 @@ async def read(connection: Connection) -> Reading:
     """Read everything as it is now."""
     at = await server.clock(connection)
     row: Any = await connection.fetchrow(_READ, at, JOB)
-    reserve, booking, oldest_reserve, oldest_booking, poison, waiting, oldest_record, unpublished, success, outcome, *last = row
+    reserve, booking, oldest_reserve, oldest_booking, poison, waiting, oldest_record, parked, success, outcome, *last = row
     return Reading(
         at=at,
         reserve_backlog=reserve,
@@ -67,7 +67,7 @@ async def read(connection: Connection) -> Reading:
         poison=poison,
         outbox_backlog=waiting,
         outbox_oldest=max(oldest_record or 0.0, 0.0),
-        outbox_parked=unpublished - waiting,
+        outbox_parked=parked,
         last_success_at=success,
         outcome=outcome,
         schema_version=last[0] or "",

@@ -1,5 +1,6 @@
-"""Reading for people: one snapshot, read only, so that a command can neither change a row nor keep anybody from doing so."""
+"""Reading: one snapshot, read only, so that whoever looks can neither change a row nor keep anybody from doing so."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -12,7 +13,14 @@ _SNAPSHOT: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 @asynccontextmanager
 async def reading(pool: Pool) -> AsyncIterator[Connection]:
-    """A transaction that sees one snapshot and can only read. Raises `DatabaseError`."""
-    async with UnitOfWork(pool) as connection:
+    """A transaction that sees one snapshot and can only read. Raises `DatabaseError`.
+
+    A cancel during its COMMIT is a cancel: nothing was written that would have to be told, and those who look again and again
+    would otherwise never end.
+    """
+    unit = UnitOfWork(pool)
+    async with unit as connection:
         await connection.execute(_SNAPSHOT)
         yield connection
+    if unit.cancel_dropped:
+        raise asyncio.CancelledError

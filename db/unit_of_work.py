@@ -68,12 +68,14 @@ class UnitOfWork:
 
     Begin, commit, rollback and release cannot be interrupted; everything between can (trap 11, L5). COMMIT is the point
     of no return: a cancel that arrives during it is dropped, because the work is done. Raises `DatabaseError`; after a
-    failed COMMIT the outcome is unknown (trap 26). `span`, given its name, is what goes around COMMIT.
+    failed COMMIT the outcome is unknown (trap 26). `span`, given its name, is what goes around COMMIT. `cancel_dropped` says
+    afterwards whether a cancel was dropped: whoever works in a loop must look, or never ends (`db.reading` does).
     """
 
     def __init__(self, pool: Pool, span: Span = nullcontext) -> None:
         self._pool = pool
         self._span = span
+        self.cancel_dropped = False
         self._connection: Connection
         self._transaction: Transaction
 
@@ -95,6 +97,7 @@ class UnitOfWork:
                 with self._span("commit"):
                     if await _uninterrupted(self._commit()) and (task := asyncio.current_task()) is not None:
                         task.uncancel()  # the dropped cancel must not be found by whatever this task does next
+                        self.cancel_dropped = True
             except Exception as failure:
                 raise translate(failure) from failure
             return

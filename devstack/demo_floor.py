@@ -11,6 +11,7 @@ from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 import asyncpg
 
+from db.reading import reading
 from db.unit_of_work import Pool, UnitOfWork
 from devstack.demo_grid import Flat
 from domain.booking import PHASE_OF, Status
@@ -144,14 +145,14 @@ _BACKLOG: Final = """
 
 async def statuses(operator: Pool) -> Counter[str]:
     """How many bookings are in each status."""
-    async with UnitOfWork(operator) as connection:
+    async with reading(operator) as connection:
         rows = await connection.fetch(_STATUSES)
     return Counter({row["status"]: row["count"] for row in rows})
 
 
 async def backlog(operator: Pool) -> int:
     """How many bookings are due at this moment and still active."""
-    async with UnitOfWork(operator) as connection:
+    async with reading(operator) as connection:
         count: int = await connection.fetchval(_BACKLOG)
     return count
 
@@ -184,6 +185,6 @@ _SUMS: Final = """
 
 async def sums(operator: Pool, floor: Floor) -> Sums:
     """Count what is left behind. Raises `DatabaseError`."""
-    async with UnitOfWork(operator) as connection:
+    async with reading(operator) as connection:
         row = await connection.fetchrow(_SUMS, floor.active, floor.poison, floor.locked)
     return Sums(**dict(row or {}))

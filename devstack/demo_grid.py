@@ -13,6 +13,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from db.reading import reading
 from db.unit_of_work import Pool, UnitOfWork
 
 CONSUMER: Final = [sys.executable, "-m", "chessboard", "run"]
@@ -98,7 +99,7 @@ _HOLDERS: Final = "SELECT id, booking_id FROM chessboard.objects"
 
 
 async def _holders(chessboard: Pool) -> dict[UUID, UUID | None]:
-    async with UnitOfWork(chessboard) as connection:
+    async with reading(chessboard) as connection:
         return {row["id"]: row["booking_id"] for row in await connection.fetch(_HOLDERS)}
 
 
@@ -106,7 +107,7 @@ _OVER: Final = "SELECT id FROM crm.bookings WHERE id = ANY ($1::uuid[]) AND stat
 
 
 async def _over(operator: Pool, holders: list[UUID]) -> set[UUID]:
-    async with UnitOfWork(operator) as connection:
+    async with reading(operator) as connection:
         return {row["id"] for row in await connection.fetch(_OVER, holders)}
 
 
@@ -141,6 +142,6 @@ async def at_the_end(chessboard: Pool, operator: Pool, held: Mapping[UUID, UUID]
     """Each object that a booking held in the beginning must be free if that booking expired, and else still be held by it."""
     expired = await _over(operator, list(held.values()))
     bookings = list(held.values())
-    async with UnitOfWork(chessboard) as connection:
+    async with reading(chessboard) as connection:
         row = await connection.fetchrow(_AT_THE_END, list(held), bookings, [one in expired for one in bookings])
     return Objects(**dict(row or {}))

@@ -19,7 +19,7 @@ from devstack.errors import StackError
 
 WIDTH: Final = 110
 _HEIGHT: Final = 60
-_PATIENCE: Final = 120.0
+_PATIENCE: Final = 90.0
 """Seconds that one command may take, a drain that is watched included."""
 
 _PROGRAM: Final = Path(sys.executable).with_name("booking-expiration")

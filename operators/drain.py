@@ -229,7 +229,9 @@ async def _change(given: OperatorSettings, wanted: DrainLimits) -> DrainProgress
     """First asked whether it would be taken, so that what is written down is what was done."""
     handle = await _running(given)
     now = await _now(handle)
-    if wrong := drain_limits.change_refusals(wanted, now.drain_limit or None, now.so_far.expired):
+    if not now.drain_limit:
+        raise CommandError("the drain's limits stay as they are: it is just reading how much is due; try again in a few seconds")
+    if wrong := drain_limits.change_refusals(wanted, now.drain_limit, now.so_far.expired):
         raise CommandError(f"the drain's limits stay as they are: {'; '.join(wrong)}")
     before = {name: value for name, value in now.limits.given().items() if name in wanted.given()}
     details = {"before": before, "after": wanted.given()}

@@ -36,9 +36,13 @@ async def watch(workflow_id: str) -> Story | None:
 
 def wants_to_stop() -> bool:
     """After Ctrl-C: stop the drain, or only stop watching? Without a terminal nobody can answer, and the drain goes on."""
-    return frame.console.is_terminal and typer.confirm(
-        "\nStop the drain, too? (no: it goes on without being watched)", default=False
-    )
+    if not frame.console.is_terminal:
+        return False
+    try:
+        return typer.confirm("\nStop the drain, too? (no: it goes on without being watched)", default=False)
+    except typer.Abort:  # Ctrl-C again: whoever is in a hurry wants the terminal back
+        typer.echo()
+        return False
 
 
 async def _bar(handle: "WorkflowHandle[Any, Any]", asked: asyncio.Event) -> Story | None:

@@ -90,7 +90,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     except (CommandError, NoScheduleError, ScheduleConflictError, OutboxError) as error:
         fail(str(error))
     except refusals.EXPECTED as error:
-        fail(refusals.line(error, settings()))
+        fail(refusals.line(error, settings))
 
 
 def fail(message: str) -> NoReturn:

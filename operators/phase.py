@@ -68,7 +68,10 @@ async def _resume(given: OperatorSettings, phase: Phase, reason: str) -> None:
 
 async def _release(given: OperatorSettings, up_to: int, reason: str) -> dict[str, Any]:
     async with frame.database(given) as pool, UnitOfWork(pool) as connection:
-        await controls.release(connection, up_to, actor=frame.actor(), reason=reason)
+        try:
+            await controls.release(connection, up_to, actor=frame.actor(), reason=reason)
+        except controls.NothingHeldError as error:
+            raise CommandError(str(error)) from None
     return {"allowance": up_to}
 
 

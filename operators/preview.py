@@ -62,16 +62,17 @@ class Preview:
         if (schedule := self.schedule) is not None:
             if not schedule.exists:
                 yield "no_schedule", "there is a schedule"
-            elif schedule.used_up:
-                yield "schedule_used_up", "the schedule has runs left"
             elif schedule.paused:
                 yield "schedule_paused", "the schedule is no longer paused"
+            elif schedule.used_up:
+                yield "schedule_used_up", "the schedule has runs left"
         due_phases = {each.phase for each in self.phases if each.total > each.poison}
         for pause in self.pauses:
             if pause.phase in due_phases:
                 yield "phase_paused", f"{pause.phase} is no longer paused"
         if self.hold.on:
-            yield "held", f"the hold of more than {self.hold.limit:,} is over or released"
+            passing = f"; {words.number(self.hold.allowance, 'booking')} may pass before" if self.hold.allowance else ""
+            yield "held", f"the hold of more than {self.hold.limit:,} is over or released{passing}"
 
 
 def preview(*, as_of: AsOf = None, phase: OnlyPhase = None, by: GroupedBy = "tenant", as_json: Json = False) -> None:

@@ -1,13 +1,13 @@
 """What the servers' refusals mean to whoever typed the command: which address, which role, which grant."""
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from temporalio.exceptions import TemporalError
 
 import settings as configuration
 from connections import TemporalUnreachableError
-from db.controls import NothingHeldError
 from db.errors import DatabaseError, DatabaseUnavailableError
 from db.privileges import NEEDS
 from db.server import OPERATOR
@@ -22,11 +22,14 @@ EXPECTED: Final = (DatabaseError, CannotStartError, TemporalUnreachableError, Te
 """What a server, or the way to it, can answer."""
 
 
-def line(error: Exception, settings: OperatorSettings) -> str:
-    """One line for an error of `EXPECTED`: which server, what it said, and what to do about it."""
+def line(error: Exception, settings: Callable[[], OperatorSettings]) -> str:
+    """One line for an error of `EXPECTED`: which server, what it said, and what to do about it.
+
+    `settings` is asked only about the database: a command that needs Temporal alone may have none.
+    """
     match error:
         case DatabaseError():
-            return said(error, settings)
+            return said(error, settings())
         case CannotStartError():
             return str(error)
     return f"Temporal at {configuration.temporal()['target_host']}: {error}"
@@ -34,8 +37,6 @@ def line(error: Exception, settings: OperatorSettings) -> str:
 
 def said(error: DatabaseError, settings: OperatorSettings) -> str:
     """One line: what the database said, and what to do about it."""
-    if isinstance(error, NothingHeldError):  # our own no, not the server's
-        return str(error)
     text = re.sub(r"(?<!_)DATABASE_URL", VARIABLE, str(error))
     if denied := _DENIED.search(text):
         return f"{text.partition(';')[0]}; {_needs(denied['kind'], denied['name'])}"

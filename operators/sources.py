@@ -15,10 +15,14 @@ from temporalio.api.workflowservice.v1 import DescribeScheduleResponse
 from activities import schedule_note, schedule_state
 from activities.schedule_note import Pause
 from activities.schedule_state import Frontend
+from connections import TemporalUnreachableError
 from operators import frame, refusals
 from settings import OperatorSettings
 
 T = TypeVar("T")
+
+SCHEDULE_WITHIN: Final = 5.0
+"""Seconds that the schedule may keep what the database has told waiting."""
 
 USED_UP: Final = "its limited number of runs is used up"
 
@@ -44,7 +48,7 @@ def used_up(state: ScheduleState) -> bool:
 
 def renew(schedule_id: str) -> str:
     """What to type then: `schedule apply` alone keeps an operator's limit (D1), and resuming does not lift it."""
-    return f"temporal schedule delete --schedule-id {schedule_id}; then booking-expiration schedule apply"
+    return f"temporal schedule delete --schedule-id {schedule_id} && booking-expiration schedule apply"
 
 
 async def schedule(client: Frontend, schedule_id: str) -> Schedule:
@@ -109,7 +113,12 @@ async def beside_schedule(work: Awaitable[T], given: OperatorSettings) -> tuple[
 
 
 async def _own_schedule(given: OperatorSettings) -> Schedule:
-    return await schedule(await frame.frontend(), given.schedule_id)
+    """Within a few seconds or not at all: what the database has told must not wait for it."""
+    try:
+        async with asyncio.timeout(SCHEDULE_WITHIN):
+            return await schedule(await frame.frontend(), given.schedule_id)
+    except TimeoutError:
+        raise TemporalUnreachableError(f"no answer within {SCHEDULE_WITHIN:.0f} s") from None
 
 
 async def attempt(source: str, work: Awaitable[T], given: OperatorSettings, unreadable: dict[str, str]) -> T | None:
@@ -117,7 +126,7 @@ async def attempt(source: str, work: Awaitable[T], given: OperatorSettings, unre
     try:
         return await work
     except refusals.EXPECTED as error:
-        unreadable[source] = refusals.line(error, given)
+        unreadable[source] = refusals.line(error, lambda: given)
     return None
 
 

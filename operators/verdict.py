@@ -149,13 +149,13 @@ def _stopped(facts: Facts, phase: Phase) -> Iterator[Finding]:
             "booking-expiration schedule apply",
             f"{_BOOKINGS}#bring-the-schedule-back",
         )
-    elif schedule is not None and schedule.used_up:
-        what = f"The schedule starts no cycle any more: {sources.USED_UP}."
-        yield Finding("schedule_used_up", what, sources.renew(schedule.schedule_id), f"{_BOOKINGS}#bring-the-schedule-back")
     elif schedule is not None and schedule.paused:
         why = f"by {schedule.pause.by}: {schedule.pause.reason}" if schedule.pause else schedule.note or "without a reason"
         do = "Ask whoever paused it; then booking-expiration schedule resume --reason WHY"
         yield Finding("schedule_paused", f"The schedule is paused, {why}.", do, f"{_BOOKINGS}#schedule-paused")
+    elif schedule is not None and schedule.used_up:
+        what = f"The schedule starts no cycle any more: {sources.USED_UP}."
+        yield Finding("schedule_used_up", what, sources.renew(schedule.schedule_id), f"{_BOOKINGS}#bring-the-schedule-back")
     for pause in (each for each in facts.pauses if each.phase is phase):
         what = f"The phase {phase} is {words.paused(pause.actor, pause.until, pause.reason)}."
         do = f"Ask {pause.actor}; then booking-expiration phase resume {phase} --reason WHY"

@@ -76,8 +76,6 @@ async def schedule_fires(places: Places) -> Finding:
     except schedule_state.NoScheduleError as error:
         raise NotLookedAtError(f"there is no schedule {given.schedule_id}") from error
     state, info = shown.described.schedule.state, shown.described.info
-    if sources.used_up(state):
-        return Finding("schedule fires", State.FAIL, sources.USED_UP, sources.renew(given.schedule_id))
     if shown.pause:
         what = f"paused by {shown.pause.by}: {shown.pause.reason}"
         if shown.pause.until:
@@ -85,6 +83,8 @@ async def schedule_fires(places: Places) -> Finding:
         return Finding(
             "schedule fires", State.WARN, what, "when the reason is over: booking-expiration schedule resume --reason …"
         )
+    if sources.used_up(state):
+        return Finding("schedule fires", State.FAIL, sources.USED_UP, sources.renew(given.schedule_id))
     nexts = MessageToDict(info).get("futureActionTimes", [])
     if not nexts:
         return Finding("schedule fires", State.FAIL, "the server plans no next run", APPLY)

@@ -38,11 +38,12 @@ async def test_yes_stops_the_drain(world: World, admin: Admin) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("answer", ["n\n", "\n"], ids=["no", "enter"])
+@pytest.mark.parametrize("answer", ["n\n", "\n", "\x03"], ids=["no", "enter", "Ctrl-C again"])
 async def test_no_leaves_the_drain_running(world: World, admin: Admin, answer: str) -> None:
-    """Issue 4 §3: watching ends, also when only Enter is pressed; the drain goes on, and how to stop it is said."""
+    """Issue 4 §3: watching ends, also with Enter or another Ctrl-C; the drain goes on, and how to stop it is said."""
     shown = await _watched(world, admin, answer)
     assert all(words in shown for words in (QUESTION, "the drain goes on", "drain stop")), shown
     drain = world.client.get_workflow_handle(f"{world.name}-drain")
     assert (await drain.describe()).status is WorkflowExecutionStatus.RUNNING
+    await drain.terminate()
     assert await _acts(admin) == [("start_drain", "INC-7: for the test")]

@@ -1,6 +1,7 @@
 """`status`, `preview`, `explain` and `history` as people call them, beside real workers (issue 4 section 4)."""
 
 import json
+import socket
 from datetime import timedelta
 from typing import Any
 
@@ -105,6 +106,16 @@ async def test_preview_tells_what_its_cycles_wait_for(world: World, admin: Admin
     done = await call(world, "preview", TEMPORAL_ADDRESS=NOWHERE, COLUMNS="200")
     assert "once Booking is no longer paused and the hold of more than 10 is over or released\n" in done.out
     assert (done.code, done.err.count("\n"), done.err.startswith("temporal could not be read: ")) == (1, 1, True)
+    await admin.execute("UPDATE crm.safety_catch SET allowance = 4")
+    assert (await answer(world, "preview"))["waits_for"][-1]["what"].endswith("released; 4 bookings may pass before")
+
+
+async def test_a_temporal_that_says_nothing(world: World, admin: Admin) -> None:
+    """Issue 4, preview: what the database has told does not wait longer than a few seconds for the schedule."""
+    await floor.add(admin, 3, await floor.clock(admin) - HOUR)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        done = await call(world, "preview", TEMPORAL_ADDRESS=f"127.0.0.1:{silent.getsockname()[1]}", COLUMNS="200")
+    assert (done.code, "no answer within 5 s" in done.err, "Reserve: 3 bookings" in done.out) == (1, True, True), done
 
 
 async def test_a_schedule_whose_runs_are_used_up(world: World, admin: Admin) -> None:

@@ -39,15 +39,20 @@ class OldCycle:
 class BusyDrain:
     """A drain that says how it is doing, and never comes to an update."""
 
+    @workflow.init
+    def __init__(self, drain_limit: int) -> None:
+        self._drain_limit = drain_limit
+
     @workflow.run
-    async def run(self) -> None:
+    async def run(self, drain_limit: int) -> None:  # noqa: ARG002 # see __init__
         """Wait."""
         await workflow.sleep(timedelta(hours=1))
 
     @workflow.query
     def progress(self) -> DrainProgress:
         """The limits it began with."""
-        return DrainProgress(limits=DrainLimits(cap=5, lanes=1, time_budget=60, pause=0))
+        limits = DrainLimits(cap=5, lanes=1, time_budget=60, pause=0)
+        return DrainProgress(limits=limits, drain_limit=self._drain_limit)
 
     @workflow.update
     async def set_limits(self, _wanted: DrainLimits) -> DrainProgress:
@@ -114,14 +119,24 @@ async def test_limits_that_no_worker_can_take(world: World, admin: Admin) -> Non
     assert await _acts(admin) == []
 
 
+async def test_limits_before_the_drain_knows_its_own(world: World, admin: Admin) -> None:
+    """D14: until the drain has read the settings' limit, it would refuse: the command says so first, and writes nothing."""
+    async with working(world):
+        handle = await _started(world, "BookingExpirationDrain", "drain", 0)
+        done = await call(world, "drain", "limits", "--cap", "9", *WHY)
+        await handle.terminate()
+    assert (done.code, done.out, done.err.count("\n"), "try again in a few seconds" in done.err) == (1, "", 1, True), done
+    assert await _acts(admin) == []
+
+
 async def test_limits_that_a_worker_does_not_come_to(world: World, monkeypatch: pytest.MonkeyPatch, admin: Admin) -> None:
     """Issue 4 §3: the wait for the update's answer has an end, and the command says how to see what became of it."""
     for name, value in world.environment({"BOOKING_EXPIRATION_OPERATOR_DATABASE_URL": world.database.operator}).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(drain, "CHANGED_WITHIN", 1.0)
     async with working(world):
-        handle = await _started(world, "BookingExpirationDrain", "drain")
-        async with asyncio.timeout(10):
+        handle = await _started(world, "BookingExpirationDrain", "drain", 1000)
+        async with asyncio.timeout(30):
             with pytest.raises(CommandError, match="no worker has taken the limits within 1 s"):
                 await drain._change(frame.settings(), DrainLimits(cap=9, reason="why"))
         await handle.terminate()

@@ -160,7 +160,7 @@ async def test_a_frozen_broker_is_given_up_in_time_and_used_again_when_it_thaws(
         for _ in range(2):  # with the old producer, and while making a new one
             started = time.monotonic()
             result = await publish(pool, publisher, 10)
-            assert time.monotonic() - started < 8
+            assert time.monotonic() - started < 12
             assert (result.outcome, result.published_count) == (PublishOutcome.BROKER_UNAVAILABLE, 0)
             assert left_behind(broker) == ([], [])
         assert await publisher.check() is not None
@@ -189,7 +189,7 @@ async def test_a_cancel_does_not_wait_for_a_frozen_broker(
         with suppress(asyncio.CancelledError):
             await draining
         assert draining.cancelled()
-        assert time.monotonic() - started < 8
+        assert time.monotonic() - started < 6
         assert await outbox_rows.states(admin) == {"published": 20, **ALL_OUT, "waiting": 20}
         await patient.close()
     finally:

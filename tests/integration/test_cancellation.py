@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from db.errors import DatabaseUnavailableError
+from db.reading import reading
 from db.unit_of_work import Pool, UnitOfWork, open_pool
 from tests import floor
 from tests.floor import MINUTE, Admin
@@ -48,6 +49,21 @@ async def test_trap_11_commit_is_the_point_of_no_return(pool: Pool, admin: Admin
     batch.cancel()
     assert (await batch).counts.expired == 3
     assert await floor.statuses(admin) == {"ReserveExpired": 3}
+
+
+@pytest.mark.parametrize("limit", [None, 5.0])
+async def test_a_cancel_during_the_commit_of_a_reading_is_a_cancel(pool: Pool, limit: float | None) -> None:
+    """What looks again and again ends when it is cancelled, whenever that is; with or without a time limit around it."""
+
+    async def look() -> None:
+        while True:
+            async with asyncio.timeout(limit), reading(pool) as connection:
+                await connection.fetchval("SELECT 1")
+                asyncio.get_running_loop().call_soon(looking.cancel)  # it comes while COMMIT is under way
+
+    looking = asyncio.create_task(look())
+    assert await asyncio.wait({looking}, timeout=10) == ({looking}, set())
+    assert looking.cancelled()
 
 
 async def test_trap_28_a_connection_that_timed_out_is_not_used_again(database: Any, admin: Admin) -> None:

@@ -103,6 +103,24 @@ async def test_a_release_lets_so_many_through_and_no_more(pool: Pool, operator: 
     assert await _acts(admin) == [("release_hold", "anna", "job/booking-expiration", "looked at them")]
 
 
+async def test_what_is_taken_back_expires_no_more(pool: Pool, operator: Pool, admin: Admin) -> None:
+    """Issue 4 §4: a release that is taken back while a cycle runs holds its next batch, too."""
+    now = await floor.clock(admin)
+    await floor.add(admin, 10, now - MINUTE)
+    await _open(pool, hold_above=5)
+    await _release(operator, 7)
+    opened = await _open(pool, hold_above=5)
+    await _release(operator, 2)
+    order = BatchOrder(phase=Phase.RESERVE, as_of=opened.as_of, batch_size=7, spends_allowance=True)
+    done = [
+        await ActivityEnvironment().run(
+            ExpireBatch(pool, floor.TOPIC).expire_batch, order.model_copy(update={"batch_no": number})
+        )
+        for number in (1, 2)
+    ]
+    assert ([each.expired_count for each in done], (await _hold(operator, admin)).allowance) == ([2, 0], 0)
+
+
 async def test_a_release_ends_with_its_hold(pool: Pool, operator: Pool, admin: Admin) -> None:
     """Issue 4 §4: what is left of a release when the hold is over lets nothing of the next one through; history tells."""
     now = await floor.clock(admin)

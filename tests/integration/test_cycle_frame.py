@@ -58,7 +58,7 @@ async def test_d2_the_workers_clock_stands_beside_the_databases(pool: Pool, ahea
         await job_state.opened(connection, lambda: datetime.now(UTC) + ahead)
         told = await job_state.worker_clock(connection)
     assert told is not None
-    assert (told[1] - told[0]).total_seconds() == pytest.approx(ahead.total_seconds(), abs=0.5)
+    assert (told[1] - told[0]).total_seconds() == pytest.approx(ahead.total_seconds(), abs=5)
 
 
 async def test_d2_a_slow_answer_is_no_difference(pool: Pool) -> None:

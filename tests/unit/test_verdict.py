@@ -90,6 +90,7 @@ CASES = {
     "schedule paused": (facts(schedule=PAUSED), ["schedule_paused"], "paused, by ann: a wrong mass update."),
     "schedule paused in the Web UI": (facts(schedule=replace(PAUSED, pause=None, note="by me")), ["schedule_paused"], "by me"),
     "schedule used up": (facts(schedule=replace(RUNS, used_up=True)), ["schedule_used_up"], "number of runs is used up"),
+    "schedule paused, and used up": (facts(schedule=replace(PAUSED, used_up=True)), ["schedule_paused"], "by ann"),
     "phase paused": (facts(pauses=[Pause(Phase.RESERVE, NOW, None, "bob", "why")]), ["phase_paused"], "until somebody"),
     "other phase paused for long": (
         facts(pauses=[Pause(Phase.BOOKING, NOW - 60 * MINUTE, None, "bob", "why")], cycle=PARTED), ["overdue"], "nothing",
