@@ -192,8 +192,7 @@ async def test_a_schedule_that_does_not_fire(world: World, ask: Ask) -> None:
     await _alter(world, lambda server: server.state.MergeFrom(type(server.state)(limited_actions=True, remaining_actions=0)))
     assert (await ask())["schedule fires"] == paused  # bringing back a schedule that somebody paused would start it
     await schedule_state.change(world.client, world.name, lambda state: schedule_state.altered(state, paused=False, note="x"))
-    used_up = (await ask())["schedule fires"]
-    assert (used_up.what, used_up.todo) == (sources.USED_UP, sources.renew(world.name))
+    assert (await ask())["schedule fires"].todo == sources.renew(world.name)
     none = await ask(BOOKING_EXPIRATION_SCHEDULE_ID="nowhere")
     assert (none["schedule"].state, none["schedule"].todo) == (State.FAIL, "booking-expiration schedule apply")
 
