@@ -82,7 +82,7 @@ async def temporal(arguments: dict[str, Any]) -> "Client":
     Raises `TemporalUnreachableError` when the server cannot be reached, `CannotStartError` when its address is none.
     """
     from temporalio.client import Client  # noqa: PLC0415 # see `frontend`
-    from temporalio.contrib.pydantic import pydantic_data_converter  # noqa: PLC0415
+    from temporalio.contrib.pydantic import pydantic_data_converter  # noqa: PLC0415 # see `frontend`
 
     return await _connected(Client.connect(**arguments, data_converter=pydantic_data_converter), arguments)
 
@@ -126,7 +126,7 @@ def deployment(settings: Settings) -> "WorkerDeploymentConfig | None":
     Pinned: a cycle ends on the code that it began with. What lives longer is started with an override (`schedule pause --for`):
     said at `workflow.defn`, a worker without a version could not run it.
     """
-    from temporalio.common import VersioningBehavior, WorkerDeploymentVersion  # noqa: PLC0415
+    from temporalio.common import VersioningBehavior, WorkerDeploymentVersion  # noqa: PLC0415 # as the next line
     from temporalio.worker import WorkerDeploymentConfig  # noqa: PLC0415 # commands do not wait for the worker's library
 
     if settings.deployment_name is None or settings.build_id is None:

@@ -112,7 +112,12 @@ async def test_indexes_alone_answer_it(pool: Pool, admin: Admin) -> None:
     plan = await admin.fetchval(f"EXPLAIN (FORMAT JSON) {_literal()}")
     scans = [scan for scan in _scans(json.loads(plan)[0]["Plan"]) if "bookings" in scan[1] or "outbox" in scan[1]]
     counted = {name for kind, name in scans if kind in ("Index Only Scan", "Bitmap Index Scan")}
-    assert counted >= {"ix_bookings_reserve_expires_at", "ix_bookings_booking_expires_at", "ix_outbox_unpublished"}
+    assert counted >= {
+        "ix_bookings_reserve_expires_at",
+        "ix_bookings_booking_expires_at",
+        "ix_outbox_unpublished",
+        "ix_outbox_parked",
+    }
     assert [scan for scan in scans if scan[0] == "Seq Scan"] == []
 
 
