@@ -1,4 +1,4 @@
-"""One run: seed, start the processes, let the managers work, follow everything, and say at the end what it came to."""
+"""One run: start the processes, seed, let the managers work, follow everything, and say at the end what it came to."""
 
 import asyncio
 import random
@@ -74,9 +74,9 @@ class Play:
         async with self._connected() as (crm, chessboard, admin, looking, breaking):
             self._floor = Floor(self._model, crm, chessboard, self._checker.found)
             self._model.ahead = await admin.fetchval("SELECT clock_timestamp()") - datetime.now(UTC)
+            await self._fleet.start(self._options.workers, self._options.consumers)
             await self._floor.seed(self._options.size)
             self._say(_headline(self._options))
-            await self._fleet.start(self._options.workers, self._options.consumers)
             await self._play(admin, looking, breaking, stop)
             self._fleet.stop()
             return self._report(await slo.spans(admin))
