@@ -23,6 +23,12 @@ class _Formatter(structlog.stdlib.ProcessorFormatter):
         return record.msg if isinstance(record.msg, _Ready) else super().format(record)
 
 
+class _Stack(str):
+    """A stack trace, whose lines are kept on a terminal; no data is one."""
+
+    __slots__ = ()
+
+
 class _Ready(str):
     """Lines of the log, finished."""
 
@@ -66,6 +72,14 @@ def _traced(_logger: Any, _name: str, event: structlog.typing.EventDict) -> stru
     return event
 
 
+def _stack_traced(log: Any, name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """The stack trace, where an error is at hand."""
+    if event.get("exc_info"):
+        event = dict(structlog.processors.format_exc_info(log, name, event))
+        event["exception"] = _Stack(event.get("exception", ""))
+    return event
+
+
 def _readable_first(_logger: Any, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     """When, how bad and what, at the start of every line."""
     first = ("timestamp", "level", "event")
@@ -76,7 +90,7 @@ _SHARED: Final[list[Any]] = [
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
-    structlog.processors.format_exc_info,
+    _stack_traced,
     _traced,
     _readable_first,
 ]
@@ -99,9 +113,11 @@ def each(log: structlog.stdlib.BoundLogger, event: str, names: Sequence[str], ro
 
 
 def _harmless(_logger: Any, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """No escape sequence in data reaches a terminal; a stack trace keeps its lines. JSON needs none of this."""
+    """No escape sequence in data reaches a terminal, nor does a line begin with data; a stack trace keeps its lines."""
+    if not isinstance(event.get("exception", _Stack()), _Stack):
+        event["reason"] = event.pop("exception")  # what is called `exception` is shown on lines of its own
     for key, value in event.items():
         if isinstance(value, str):
-            kept = "\n" if key == "exception" else ""
+            kept = "\n" if isinstance(value, _Stack) else ""
             event[key] = "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in value)
     return event

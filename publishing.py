@@ -292,4 +292,5 @@ def _is_refusal(error: KafkaError) -> bool:
 
 
 def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    text, kind = str(error), type(error).__name__
+    return text if kind in text else f"{kind}: {text}" if text else kind  # aiokafka's own errors name themselves

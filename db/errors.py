@@ -107,5 +107,7 @@ def _is_drivers_own(error: BaseException) -> bool:
 
 
 def _text(error: Exception) -> str:
+    """The server's message alone: its DETAIL quotes whole rows, and what stands in them is nobody's business here (O1)."""
     state = getattr(error, "sqlstate", None)
-    return f"database: {str(error) or type(error).__name__}" + (f" (SQLSTATE {state})" if state else "")
+    message = error.args[0] if isinstance(error, asyncpg.PostgresError) and error.args else str(error)
+    return f"database: {message or type(error).__name__}" + (f" (SQLSTATE {state})" if state else "")

@@ -7,11 +7,15 @@ from typing import Any, Final
 from db import server
 from db.job_state import JOB
 from db.unit_of_work import Connection
+from domain import safety_catch
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The state at `at`, the database's clock (UTC); ages in seconds, 0 where nothing waits."""
+    """The state at `at`, the database's clock (UTC); ages in seconds, 0 where nothing waits.
+
+    `held`: a cycle would expire nothing now, whatever became of the one before (the safety catch, and nothing is let through).
+    """
 
     at: datetime
     reserve_backlog: int
@@ -23,7 +27,7 @@ class Reading:
     outbox_oldest: float
     outbox_parked: int
     last_success_at: datetime | None
-    outcome: str | None
+    held: bool
     schema_version: str
     paused: list[str]
 
@@ -47,7 +51,8 @@ _READ: Final = """
             WHERE o.published_at IS NULL AND o.skipped_at IS NULL AND o.parked_at IS NULL ORDER BY o.id LIMIT 1),
            (SELECT count(*) FROM crm.outbox WHERE parked_at IS NOT NULL AND published_at IS NULL AND skipped_at IS NULL),
            (SELECT last_success_at FROM crm.job_state WHERE job = $2),
-           (SELECT outcome FROM crm.job_state WHERE job = $2),
+           (SELECT hold_above FROM crm.safety_catch WHERE job = $2),
+           (SELECT allowance FROM crm.safety_catch WHERE job = $2),
            (SELECT max(version) FROM crm.schema_migrations),
            ARRAY(SELECT phase FROM crm.phase_pauses
                  WHERE paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > $1))"""
@@ -57,7 +62,9 @@ async def read(connection: Connection) -> Reading:
     """Read everything as it is now."""
     at = await server.clock(connection)
     row: Any = await connection.fetchrow(_READ, at, JOB)
-    reserve, booking, oldest_reserve, oldest_booking, poison, waiting, oldest_record, parked, success, outcome, *last = row
+    reserve, booking, oldest_reserve, oldest_booking, poison, waiting, oldest_record, parked, success, limit, allowance, *last = (
+        row
+    )
     return Reading(
         at=at,
         reserve_backlog=reserve,
@@ -69,7 +76,7 @@ async def read(connection: Connection) -> Reading:
         outbox_oldest=max(oldest_record or 0.0, 0.0),
         outbox_parked=parked,
         last_success_at=success,
-        outcome=outcome,
+        held=safety_catch.allowed(reserve + booking, limit or 0, allowance or 0) == 0,
         schema_version=last[0] or "",
         paused=last[1],
     )

@@ -76,6 +76,19 @@ async def test_x4_partial_failure(pool: Pool, admin: Admin) -> None:
     assert tuple(refusal or ()) == (ids[4], "Reserve", "database: poison booking (SQLSTATE P0001)", 2)
 
 
+async def test_a_refusal_quotes_no_row(pool: Pool, admin: Admin) -> None:
+    """O1: the server's message is kept, which names the constraint; its detail, which quotes the row, is nowhere written."""
+    now = await floor.clock(admin)
+    await admin.execute("""
+        ALTER TABLE crm.bookings ADD client text DEFAULT 'Anna Petrova',
+                                 ADD CONSTRAINT never CHECK (status <> 'ReserveExpired')""")
+    await floor.add(admin, 1, now - MINUTE)
+    batch = await floor.expire(pool, now)
+    said = 'database: new row for relation "bookings" violates check constraint "never" (SQLSTATE 23514)'
+    assert [refusal.reason for refusal in batch.refusals] == [said]
+    assert await admin.fetchval("SELECT reason FROM crm.expiration_refusals") == said
+
+
 async def test_deferred_constraint_is_poison_too(pool: Pool, admin: Admin) -> None:
     """D6: a check that speaks only at COMMIT is found as well, and costs its own row only."""
     now = await floor.clock(admin)

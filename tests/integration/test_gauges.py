@@ -1,5 +1,6 @@
 """The gauges' reading: what it counts, and that indexes alone answer it (O2)."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from datetime import timedelta
@@ -42,7 +43,7 @@ async def test_an_empty_database_reads_as_nothing(pool: Pool, admin: Admin) -> N
     reading = await _read(pool)
     counts = (reading.reserve_backlog, reading.booking_backlog, reading.poison, reading.outbox_backlog, reading.outbox_parked)
     assert (counts, reading.reserve_oldest_due, reading.outbox_oldest) == ((0, 0, 0, 0, 0), 0, 0)
-    assert (reading.last_success_at, reading.outcome) == (None, None)
+    assert (reading.last_success_at, reading.held) == (None, False)
     assert reading.schema_version == await admin.fetchval("SELECT max(version) FROM crm.schema_migrations")
 
 
@@ -88,13 +89,24 @@ async def test_o2_the_outbox(pool: Pool, admin: Admin) -> None:
 
 
 async def test_d24_last_success_is_everybodys(pool: Pool, admin: Admin) -> None:
-    """D24, O5: the last completed cycle stands, also when a later one was held; the hold shows."""
+    """D24, O5: the last completed cycle stands, also when a later one was held."""
     for outcome in ("completed", "held"):
         async with UnitOfWork(pool) as connection:
             await job_state.finished(connection, "run", outcome, {})
-    reading = await _read(pool)
-    assert reading.outcome == "held"
-    assert reading.last_success_at == await admin.fetchval("SELECT last_success_at FROM crm.job_state")
+    assert (await _read(pool)).last_success_at == await admin.fetchval("SELECT last_success_at FROM crm.job_state")
+
+
+@pytest.mark.parametrize(
+    ("due", "catch", "held"), [(2, (1, 0), True), (2, (1, 1), False), (1, (1, 0), False), (2, (0, 0), False)]
+)
+async def test_a_hold_shows_while_it_is_on(pool: Pool, admin: Admin, due: int, catch: tuple[int, int], *, held: bool) -> None:
+    """Issue 5, 1: held is what a cycle would find now: one that failed since then hides no hold, nor does an old hold linger."""
+    await floor.add(admin, due, await floor.clock(admin) - MINUTE)
+    await admin.execute("UPDATE crm.safety_catch SET hold_above = $1, allowance = $2", *catch)
+    for outcome in ("held", "failed"):
+        async with UnitOfWork(pool) as connection:
+            await job_state.finished(connection, "run", outcome, {})
+        assert (await _read(pool)).held is held
 
 
 def _scans(node: dict[str, Any]) -> list[tuple[str, str]]:
@@ -142,6 +154,25 @@ async def test_an_outage_is_said_once_and_the_gauges_grow_old(
             await reader.read()
         pool.terminate()
     assert sorted(said) == ["database", "read", "read", "schedule"]
+
+
+async def test_a_reader_survives_what_nobody_thought_of(
+    pool: Pool, addresses: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 5, 1: an error that is no outage is said too, and the next reading is tried."""
+    said: list[str] = []
+    monkeypatch.setattr(telemetry, "gauges_unreadable", lambda source, why: said.append(f"{source} {why}"))
+    monkeypatch.setattr(telemetry, "database_read", _surprise)  # no row of a real database makes this reader fail
+    client = await Client.connect(addresses["TEMPORAL_ADDRESS"], data_converter=pydantic_data_converter)
+    reader = asyncio.create_task(Gauges(pool, client, f"no-such-schedule-{uuid4()}", 0.05).run())
+    await asyncio.sleep(0.5)
+    assert not reader.done()
+    reader.cancel()
+    assert "database a surprise" in said
+
+
+def _surprise(**_: Any) -> None:
+    raise ValueError("a surprise")
 
 
 async def _nothing() -> None:

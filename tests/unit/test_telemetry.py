@@ -125,6 +125,16 @@ def test_data_comes_back_as_it_was(lines: Lines) -> None:
     assert lines()[0]["exception"] == NASTY
 
 
+def test_data_makes_no_line_of_its_own_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """O1: on a terminal, too, an event is one line whatever its data holds; a stack trace alone has more."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    logs.configure()
+    telemetry.item_failed(ID, "Reserve", NASTY)
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    logging.getLogger("library").error("it went wrong", exc_info=RuntimeError(NASTY))
+    assert len(capsys.readouterr().out.split("\n")) > 2
+
+
 def test_libraries_speak_in_the_same_shape(lines: Lines) -> None:
     """O1: a library's warning, its stack trace and a warning of Python are one JSON object each, with the logger's name."""
     error = RuntimeError(NASTY)
