@@ -32,6 +32,14 @@ INSERT INTO crm.safety_catch (job) VALUES ('booking-expiration');
 -- What the clock of the worker said when the database's said `last_started_at`: from elsewhere nobody can read that clock.
 ALTER TABLE crm.job_state ADD COLUMN worker_clock_at timestamptz;
 
+-- A deadline is a moment that every program can read: not infinity, not before the year 1. One such row would be the first of
+-- each claim, and nobody could even look at it. New rows are checked from here on; 0004 looks at those that are there.
+ALTER TABLE crm.bookings
+  ADD CONSTRAINT bookings_reserve_deadline_is_a_moment CHECK (
+    extract(year FROM reserve_expires_at AT TIME ZONE 'UTC') BETWEEN 1 AND 9999) NOT VALID,
+  ADD CONSTRAINT bookings_booking_deadline_is_a_moment CHECK (
+    extract(year FROM booking_expires_at AT TIME ZONE 'UTC') BETWEEN 1 AND 9999) NOT VALID;
+
 GRANT SELECT ON crm.phase_pauses, crm.safety_catch TO booking_expiration_worker, booking_expiration_operator;
 GRANT UPDATE (allowance, hold_above) ON crm.safety_catch TO booking_expiration_worker;
 GRANT SELECT ON crm.operator_actions TO booking_expiration_worker; -- so that a repeated attempt writes no act twice

@@ -76,6 +76,11 @@ REFUSED_BY_CHECK = [
     ("bookings_expired_at_iff_expired", booking("ReserveExpired", reserve_expires_at="now()", version="2")),
     ("bookings_reserve_expired_after_deadline", booking("ReserveExpired", **(EXPIRED | {"reserve_expires_at": f"'{NOW}'"}))),
     ("bookings_booking_expired_after_deadline", booking("BookingExpired", **(EXPIRED | {"booking_expires_at": f"'{NOW}'"}))),
+    *[
+        (f"bookings_{kind}_deadline_is_a_moment", booking(status, **{f"{kind}_expires_at": f"'{moment}'"}))
+        for kind, status in (("reserve", "Reserved"), ("booking", "Booked"))
+        for moment in ("infinity", "-infinity", "0044-03-15 BC", "10000-01-01Z")
+    ],
     ("bookings_version_positive", booking("Cancelled", version="0")),
     ("bookings_expired_version", booking("ReserveExpired", **(EXPIRED | {"version": "1"}))),
     ("outbox_claim_is_whole", record(claim_token=NEW_ID)),
