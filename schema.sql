@@ -234,6 +234,8 @@ CREATE INDEX ix_bookings_reserve_expires_at ON crm.bookings USING btree (reserve
 
 CREATE INDEX ix_deal_timeline_cards_deal ON crm.deal_timeline_cards USING btree (deal_id, at);
 
+CREATE INDEX ix_operator_actions_run ON crm.operator_actions USING btree (((details ->> 'run_id'::text)), ((details ->> 'act'::text))) WHERE ((details ->> 'run_id'::text) IS NOT NULL);
+
 CREATE INDEX ix_outbox_parked ON crm.outbox USING btree (id) WHERE ((parked_at IS NOT NULL) AND (published_at IS NULL) AND (skipped_at IS NULL));
 
 CREATE INDEX ix_outbox_unpublished ON crm.outbox USING btree (id) WHERE ((published_at IS NULL) AND (skipped_at IS NULL) AND (parked_at IS NULL));

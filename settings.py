@@ -17,6 +17,7 @@ from temporalio.envconfig import ClientConfig
 _PREFIX: Final = "BOOKING_EXPIRATION_"
 _SSL_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(:(?P<port>\d{1,5}))?")
+_DATABASE: Final = "db.example:5432/crm?sslmode=verify-full&sslrootcert=/etc/ssl/certs/db-ca.pem"
 _QUOTE: Final = "write special characters of user and password percent-encoded, @ as %40, / as %2F, # as %23"
 
 
@@ -62,14 +63,9 @@ def _postgres(value: SecretStr) -> SecretStr:
 
 PostgresUrl = Annotated[SecretStr, AfterValidator(_postgres)]
 Hosts = Annotated[str, AfterValidator(_hosts), Field(min_length=1)]
-Seconds = Annotated[float, Field(gt=0, le=600)]
+Seconds = Annotated[float, Field(gt=0, le=600)]  # a smaller `le` beside it would count for nothing
 Name = Annotated[str, Field(min_length=1)]
 ReadableFile = Annotated[str, AfterValidator(_file)]
-
-
-def _plain(name: str) -> AliasChoices:
-    """A variable that the whole company knows by this name, without our prefix."""
-    return AliasChoices(name)
 
 
 class KafkaSettings(BaseSettings):
@@ -86,7 +82,7 @@ class KafkaSettings(BaseSettings):
     )  # fmt: skip
 
     kafka_bootstrap_servers: Hosts = Field(
-        validation_alias=_plain("KAFKA_BOOTSTRAP_SERVERS"), examples=["kafka-1.example:9092,kafka-2.example:9092"]
+        validation_alias=AliasChoices("KAFKA_BOOTSTRAP_SERVERS"), examples=["kafka-1.example:9092,kafka-2.example:9092"]
     )
     kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field("PLAINTEXT", examples=["SASL_SSL"])
     kafka_sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field("PLAIN", examples=["SCRAM-SHA-512"])
@@ -128,9 +124,7 @@ class OperatorSettings(ScheduleSettings):
     """What the operators' commands need beside Temporal: the schedule's names and the database as the operators' role."""
 
     operator_database_url: PostgresUrl = Field(
-        examples=[
-            "postgresql://booking_expiration_operator:secret@db.example:5432/crm?sslmode=verify-full&sslrootcert=/etc/ssl/certs/db-ca.pem"
-        ],
+        examples=[f"postgresql://booking_expiration_operator:secret@{_DATABASE}"],
         description="the operators' role; for the command line only",
     )
     # The length apart from the pattern: as a count of \w in it, it takes longer to compile than the command to answer.
@@ -143,21 +137,15 @@ class Settings(KafkaSettings, ScheduleSettings):
     """Everything the worker can be told. Times in seconds, sizes in rows or bytes."""
 
     database_url: PostgresUrl = Field(
-        validation_alias=_plain("DATABASE_URL"),
-        examples=[
-            "postgresql://booking_expiration_worker:secret@db.example:5432/crm?sslmode=verify-full&sslrootcert=/etc/ssl/certs/db-ca.pem"
-        ],
+        validation_alias=AliasChoices("DATABASE_URL"),
+        examples=[f"postgresql://booking_expiration_worker:secret@{_DATABASE}"],
         description="the worker's role; sslmode=verify-full&sslrootcert=… verifies the server (trap 30)",
     )
     database_pool_size: int = Field(4, ge=2, le=50, examples=[4])
-    database_statement_cache_size: int = Field(
-        100, ge=0, le=10_000, examples=[0], description="0 behind pgbouncer in transaction mode (trap 29)"
-    )
+    database_statement_cache_size: int = Field(100, ge=0, le=10_000, examples=[0], description="0 behind pgbouncer (trap 29)")
     database_command_timeout: Seconds = Field(10, examples=[10])
 
-    hold_above: int = Field(
-        0, ge=0, examples=[5000], description="bookings due at once above which a cycle expires nothing; 0 = no safety catch"
-    )
+    hold_above: int = Field(0, ge=0, examples=[5000], description="bookings due above which a cycle expires nothing; 0: never")
     drain_limit: int = Field(50_000, ge=1, examples=[50_000], description="bookings that one drain may expire at most (D14)")
 
     deployment_name: str | None = Field(None, pattern=r"^[A-Za-z0-9_-]{1,200}$", examples=["booking-expiration"])
@@ -165,9 +153,10 @@ class Settings(KafkaSettings, ScheduleSettings):
 
     http_host: Name = Field("127.0.0.1", examples=["0.0.0.0"])  # noqa: S104 # an example: what a container's probes need
     http_port: int = Field(8000, ge=0, le=65535, examples=[8000], description="/livez, /readyz, /metrics; 0 takes a free port")
-    gauges_interval: Seconds = Field(10, examples=[10], description="between two readings of database and schedule for /metrics")
+    gauges_interval: float = Field(10, gt=0, le=30, examples=[10], description="between two readings for /metrics")
     startup_timeout: Seconds = Field(30, examples=[30], description="how long to wait for the database and Temporal at start")
-    shutdown_timeout: Seconds = Field(12, le=60, examples=[12], description="after SIGTERM; then the watchdog ends the process")
+    shutdown_timeout: float = Field(12, gt=0, le=60, examples=[12], description="after SIGTERM; then a watchdog ends the process")
+    runbook_url: str | None = Field(None, pattern=r"^https?://[^\s()]+$", examples=["https://git.example/booking-expiration"])
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", examples=["INFO"])
 
     @model_validator(mode="after")
@@ -221,32 +210,41 @@ def temporal() -> dict[str, Any]:
         _refuse([f"TEMPORAL_*: {what}; see `temporal config list`, for example TEMPORAL_ADDRESS=localhost:7233"])
 
 
+# Variables, what they may be, and how to say that. The SDKs take much for the default; over gRPC or no URL the core ends.
+_OTEL_FORMS: Final = (
+    ("OTEL_EXPORTER_OTLP_(TRACES_|METRICS_)?PROTOCOL", "http/protobuf", "http/protobuf, usually on port 4318; leave it out"),
+    ("OTEL_EXPORTER_OTLP_(TRACES_|METRICS_)?ENDPOINT", r"https?://[^\s/]\S*", "a URL; for example http://collector:4318"),
+    ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "cumulative|delta|lowmemory", "cumulative, delta or lowmemory"),
+    ("OTEL_METRICS_EXPORTER", "((otlp|prometheus|none)(,|$))+", "of otlp, prometheus, none; for example otlp"),
+    ("OTEL_TRACES_EXPORTER", "((otlp|none)(,|$))+", "of otlp, none; for example otlp"),
+    ("OTEL_METRIC_EXPORT_INTERVAL", r"0*[1-9]\d*", "milliseconds; for example 60000"),
+)
+# Its exporter knows no certificate and no compression, and counts a timeout in milliseconds where ours counts it in seconds.
+_BEYOND_THE_CORE: Final = re.compile("OTEL_EXPORTER_OTLP_(METRICS_)?((CLIENT_)?CERTIFICATE|CLIENT_KEY|COMPRESSION|TIMEOUT)")
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Push:
     """What is pushed to a collector by OTLP. The SDK reads the other OTEL_* variables itself; here is what its core cannot."""
 
-    traces: bool = False
-    metrics: bool = False
-    metrics_url: str = "http://localhost:4318/v1/metrics"
-    metrics_headers: dict[str, str] = dataclasses.field(default_factory=dict, repr=False)
-    metrics_interval: float = 60.0
+    traces: bool
+    metrics: bool
+    metrics_url: str
+    metrics_headers: dict[str, str] = dataclasses.field(repr=False)
+    metrics_interval: float
+    metrics_delta: bool
+    beyond_the_core: list[str]  # variables that keep the SDK core from pushing its own
 
 
 def opentelemetry() -> Push:
     """What the standard OTEL_* variables ask to push: signals whose exporter is `otlp`, or unnamed while there is an endpoint."""
     given = {name: value.strip() for name, value in os.environ.items() if name.startswith("OTEL_") and value.strip()}
-    wrong = [
-        f"{name}: only http/protobuf is there, usually on port 4318; leave it out"
-        for name in sorted(given)
-        if name.startswith("OTEL_EXPORTER_OTLP_") and name.endswith("PROTOCOL") and given[name] != "http/protobuf"
-    ]
-    for name, known in (("OTEL_TRACES_EXPORTER", "otlp, none"), ("OTEL_METRICS_EXPORTER", "otlp, prometheus, none")):
-        if not set(given.get(name, "none").split(",")) <= set(known.split(", ")):
-            wrong.append(f"{name}: must be of {known}; for example otlp")
-    interval = given.get("OTEL_METRIC_EXPORT_INTERVAL", "60000")
-    if not interval.isdecimal() or not int(interval):
-        wrong.append("OTEL_METRIC_EXPORT_INTERVAL: must be milliseconds; for example 60000")
-    if wrong:
+    if wrong := [
+        f"{name}: must be {words}"
+        for variable, form, words in _OTEL_FORMS
+        for name in sorted(filter(re.compile(variable).fullmatch, given))
+        if not re.fullmatch(form, given[name].lower())
+    ]:
         _refuse(wrong)
     base = given.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318").rstrip("/")
     headers = given.get("OTEL_EXPORTER_OTLP_METRICS_HEADERS", given.get("OTEL_EXPORTER_OTLP_HEADERS", ""))
@@ -256,14 +254,16 @@ def opentelemetry() -> Push:
         metrics=_pushed("METRICS", given),
         metrics_url=given.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", f"{base}/v1/metrics"),
         metrics_headers={unquote(name.strip()): unquote(value.strip()) for name, value in pairs},
-        metrics_interval=int(interval) / 1000,
+        metrics_interval=int(given.get("OTEL_METRIC_EXPORT_INTERVAL", "60000")) / 1000,
+        metrics_delta=given.get("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "").lower() in ("delta", "lowmemory"),
+        beyond_the_core=sorted(filter(_BEYOND_THE_CORE.fullmatch, os.environ)),  # an empty one ends the core too
     )
 
 
 def _pushed(signal: str, given: dict[str, str]) -> bool:
     if given.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
-    exporter = given.get(f"OTEL_{signal}_EXPORTER")
+    exporter = given.get(f"OTEL_{signal}_EXPORTER", "").lower()
     endpoints = {"OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"}
     return "otlp" in exporter.split(",") if exporter else not endpoints.isdisjoint(given)
 

@@ -85,7 +85,8 @@ async def _worker(settings: Settings, client: Client, pool: Pool, publisher: Pub
         telemetry.search_attributes_missing(missing)
     wanted = schedule.ScheduleSettings(settings.schedule_id, settings.task_queue, settings.batch_size)
     telemetry.schedule_ensured(settings.schedule_id, await schedule.ensure(client, wanted))
-    frame = CycleFrame(pool, names, hold_above=settings.hold_above, drain_limit=settings.drain_limit)
+    limits = {"hold_above": settings.hold_above, "drain_limit": settings.drain_limit}
+    frame = CycleFrame(pool, names, **limits, runbook_url=settings.runbook_url or "")
     expiry, outbox, resuming = ExpireBatch(pool, settings.topic), PublishOutbox(pool, publisher), ResumeSchedule(client, pool)
     return Worker(
         client,

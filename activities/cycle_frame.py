@@ -19,16 +19,24 @@ class CycleFrame:
     """The activities `open_cycle`, `read_backlog`, `record_acts` and `close_cycle`, on one pool."""
 
     def __init__(
-        self, pool: Pool, search_attributes: Sequence[str] = (), *, hold_above: int = 0, drain_limit: int = 50_000
+        self,
+        pool: Pool,
+        search_attributes: Sequence[str] = (),
+        *,
+        hold_above: int = 0,
+        drain_limit: int = 50_000,
+        runbook_url: str = "",
     ) -> None:
         """`search_attributes`: the names that the namespace has, so that the workflow sets no other (D28).
 
-        `hold_above`: bookings due at once above which nothing expires (0: never); `drain_limit`: bookings per drain at most.
+        `hold_above`: bookings due at once above which nothing expires (0: never); `drain_limit`: bookings per drain at most;
+        `runbook_url`: below it the folder `runbooks` can be read.
         """
         self._pool = pool
         self._search_attributes = list(search_attributes)
         self._hold_above = hold_above
         self._drain_limit = drain_limit
+        self._runbook_url = runbook_url
 
     @property
     def activities(self) -> list[Callable[..., Any]]:
@@ -57,6 +65,7 @@ class CycleFrame:
             allowed=allowed,
             hold_above=self._hold_above,
             parked_records=parked,
+            runbook_url=self._runbook_url,
         )
 
     @activity.defn(name="read_backlog")
@@ -73,6 +82,7 @@ class CycleFrame:
             paused=_travelling(paused),
             drain_limit=self._drain_limit,
             search_attributes=self._search_attributes,
+            runbook_url=self._runbook_url,
         )
 
     @activity.defn(name="record_acts")
@@ -86,13 +96,17 @@ class CycleFrame:
 
     @activity.defn(name="close_cycle")
     @reported
-    async def close_cycle(self, closing: ClosingCycle) -> None:
-        """Leave outcome and counts in `job_state` and in the log (A8, D24)."""
+    async def close_cycle(self, closing: ClosingCycle) -> list[str]:
+        """Leave outcome and counts in `job_state` and in the log (A8, D24).
+
+        Returns the search attributes that exist: a cycle that was stopped before it opened knows them from nowhere else.
+        """
         result = closing.result
         counts = result.model_dump(mode="json", by_alias=True)
         async with heartbeating(), UnitOfWork(self._pool, telemetry.span) as connection:
             await job_state.finished(connection, activity.info().workflow_run_id or "", result.outcome, counts)
         telemetry.cycle_completed(result.outcome, result.duration_ms, result.skipped_locked_count, counts, closing.failures)
+        return self._search_attributes
 
 
 def _travelling(paused: Sequence[controls.Pause]) -> list[PhasePause]:

@@ -24,7 +24,10 @@ class DrainOutcome(StrEnum):
 
 
 class Backlog(Message):
-    """What is due now, by the database's clock, and how many bookings one drain may expire at most (`drain_limit`)."""
+    """What is due now, by the database's clock, and how many bookings one drain may expire at most (`drain_limit`).
+
+    `runbook_url`: as in `OpenedCycle`.
+    """
 
     as_of: datetime
     reserve_backlog: int = 0
@@ -32,6 +35,7 @@ class Backlog(Message):
     paused: list[PhasePause] = Field(default_factory=list)
     drain_limit: int = 0
     search_attributes: list[str] = Field(default_factory=list)
+    runbook_url: str = ""
 
 
 class DrainSoFar(Message):

@@ -61,7 +61,7 @@ class OpenedCycle(Message):
     """The moment a cycle compares deadlines with (I1, D2), the backlog at it, and the search attributes that exist (D28).
 
     `allowed`: bookings that may expire although more are due than `hold_above`; None where the safety catch does not speak.
-    `parked_records`: of the whole outbox.
+    `parked_records`: of the whole outbox. `runbook_url`: below it the folder `runbooks` can be read; empty where nobody said.
     """
 
     as_of: datetime
@@ -72,6 +72,7 @@ class OpenedCycle(Message):
     allowed: int | None = None
     hold_above: int = 0
     parked_records: int = 0
+    runbook_url: str = ""
 
 
 class StopRequest(Message):

@@ -10,6 +10,7 @@ from temporalio.exceptions import ApplicationError
 import telemetry
 from activities import schedule_note, schedule_state
 from activities.resume_messages import ResumeOrder, ResumeResult
+from activities.schedule_note import kept
 from db import operator_actions, server
 from db.unit_of_work import Pool, UnitOfWork
 
@@ -51,18 +52,18 @@ class ResumeSchedule:
 
     async def _recorded(self, order: ResumeOrder, run_id: str, before: ScheduleState) -> str:
         """Write the act down before the call, as for every act on Temporal; returns the schedule's new note."""
-        who = f"timer for {order.actor}"
+        who, why = f"timer for {kept(order.actor)}", kept(order.reason)
         async with UnitOfWork(self._pool) as connection:
             now = await server.clock(connection)
-            note = f"{schedule_note.resumed(who, now, f'the pause is over: {order.reason}')} {_sign(order)}"
+            note = f"{schedule_note.resumed(who, now, f'the pause is over: {why}')} {_sign(order)}"
             await operator_actions.record_once(
                 connection,
                 run_id,
-                1,
+                0,  # beside those of the workflow, which begin with 1
                 actor=who,
                 action=ACTION,
                 target=f"schedule/{order.schedule_id}",
-                reason=order.reason,
+                reason=why,
                 details={"before": {"paused": before.paused, "note": before.notes}, "after": {"paused": False, "note": note}},
             )
         return note

@@ -9,6 +9,9 @@ NOTE: Final = (
     "Every minute: releases bookings whose timer ran out. Owner: PIN Platform (CRM squad). "
     "Runbook: runbooks/booking-expiration.md"
 )
+LONGEST: Final = 500
+"""Characters that are kept of what somebody typed."""
+
 _OPEN: Final = "somebody resumes it: booking-expiration schedule resume"
 _FORMAT: Final = "%Y-%m-%d %H:%M:%S UTC"
 _MOMENT: Final = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
@@ -49,8 +52,14 @@ def read(note: str) -> Pause | None:
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks, escape sequences or other characters that cannot be seen."""
+    """The text without line breaks, escape sequences or others that cannot be seen, such as NUL, or stored: lone surrogates."""
     return " ".join("".join(character if character.isprintable() else " " for character in text).split())
+
+
+def kept(text: str) -> str:
+    """What somebody typed into a form, as it can be kept and shown anywhere: one line, and not a long one."""
+    line = one_line(text)
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
 
 
 def moment(at: datetime | None) -> str:

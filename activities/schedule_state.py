@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
+from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure
 from temporalio.api.schedule.v1 import Schedule, ScheduleState
 from temporalio.api.workflowservice.v1 import DescribeScheduleRequest, DescribeScheduleResponse, UpdateScheduleRequest
 from temporalio.service import RPCError, RPCStatusCode, WorkflowService
@@ -37,14 +38,24 @@ class NoScheduleError(Exception):
     """There is no such schedule; the message says how to make it."""
 
 
+def not_there(error: RPCError) -> bool:
+    """Whether just what was asked for is missing. A namespace that is missing says nothing about what would be in it."""
+    return error.status is RPCStatusCode.NOT_FOUND and not no_namespace(error)
+
+
+def no_namespace(error: RPCError) -> bool:
+    """Whether the server has no namespace of the name that was given."""
+    return any(detail.Is(NamespaceNotFoundFailure.DESCRIPTOR) for detail in error.grpc_status.details)
+
+
 async def describe(client: Frontend, schedule_id: str) -> DescribeScheduleResponse | None:
-    """The schedule as the server has it, or None."""
+    """The schedule as the server has it, or None. Raises `RPCError`, also where there is no such namespace."""
     try:
         return await client.workflow_service.describe_schedule(
             DescribeScheduleRequest(namespace=client.namespace, schedule_id=schedule_id), retry=True
         )
     except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
+        if not_there(error):
             return None
         raise
 

@@ -35,7 +35,7 @@ class Settings(KafkaSettings):
     http_host: Name = Field("127.0.0.1", examples=["0.0.0.0"])  # noqa: S104 # an example: what a container's probes need
     http_port: int = Field(8001, ge=0, le=65535, examples=[8001], description="/livez, /readyz, /metrics; 0 takes a free port")
     startup_timeout: Seconds = Field(30, examples=[30], description="how long to wait for the database at start")
-    shutdown_timeout: Seconds = Field(14, le=60, examples=[14], description="after SIGTERM; then the watchdog ends the process")
+    shutdown_timeout: float = Field(14, gt=0, le=60, examples=[14], description="after SIGTERM; then a watchdog ends the process")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", examples=["INFO"])
 
     @property

@@ -20,6 +20,7 @@ async def record(
 # Under a lock on the run, so that an attempt beside its retry writes nothing twice; a later statement sees what the other left.
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('operator-actions/' || $1, 0))"
 
+# Both conditions as ix_operator_actions_run has them.
 _KNOWN: Final = "SELECT count(*) FROM crm.operator_actions WHERE details ->> 'run_id' = $1 AND details ->> 'act' = $2"
 
 

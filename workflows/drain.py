@@ -20,7 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.messages import BatchOrder, StopRequest
     from domain.events import Phase
     from workflows import details, drain_limits
-    from workflows.steps import OPEN_LIMIT, Steps, canceled, mark, stop_request
+    from workflows.steps import OPEN_LIMIT, Steps, Typed, canceled, mark, stop_request
 
 POISON_KEPT: Final = 20
 WRITTEN_DOWN: Final = "operator_action"
@@ -28,6 +28,7 @@ WRITTEN_DOWN: Final = "operator_action"
 
 _NOTHING: Final = DrainOrder()
 """What a start without any input means; the refusal then says what is missing."""
+_NO_CHANGE: Final = DrainLimits()
 
 
 def _own(order: DrainOrder) -> DrainOrder:
@@ -43,20 +44,20 @@ class BookingExpirationDrain:
     """Rounds of batches, each its own SKIP LOCKED batch, and their events to Kafka, until a limit or the end is reached."""
 
     @workflow.init
-    def __init__(self, order: DrainOrder = _NOTHING) -> None:
-        self._order = order = _own(order)
+    def __init__(self, order: DrainOrder | None = None) -> None:
+        self._order = order = _own(order or _NOTHING)
         self._limits = drain_limits.of_order(order)
         self._so_far = order.so_far or DrainSoFar(started_at=workflow.now())
         self._exhausted = set(order.exhausted)
-        self._steps = Steps()
+        self._steps = Steps("cancel_drain")
         self._backlog: Backlog | None = None
         self._stop: StopRequest | None = None
-        self._step = "starting"
+        self._step, self._ending = "starting", False
         self._rounds = 0
         self._batch_no = dict.fromkeys(Phase, 0)
 
     @workflow.run
-    async def run(self, order: DrainOrder = _NOTHING) -> DrainResult:
+    async def run(self, order: DrainOrder | None = None) -> DrainResult:
         """Expire up to `cap` due bookings. Fails before anything expires when the limits are not acceptable (D14)."""
         self._require_limits(None)
         if (order := self._order).so_far is None:
@@ -78,7 +79,7 @@ class BookingExpirationDrain:
     @workflow.signal(
         name="stop", description='The batches in hand commit and are published, nothing new starts. {"reason": …, "actor": …}'
     )
-    def stop(self, given: Any = None) -> None:
+    def stop(self, given: Typed = None) -> None:
         """End the drain early and whole."""
         request = stop_request(given)
         self._steps.act("stop_drain", actor=request.actor, reason=request.reason, recorded=request.recorded)
@@ -107,8 +108,9 @@ class BookingExpirationDrain:
         name="set_limits",
         description='Change cap, lanes (1 to 8), time_budget or pause (seconds) of the running drain, with "reason" and "actor".',
     )
-    def set_limits(self, wanted: DrainLimits) -> DrainProgress:
+    def set_limits(self, wanted: DrainLimits | None = None) -> DrainProgress:
         """What is left out stays; takes effect with the next round."""
+        wanted = wanted or _NO_CHANGE
         given = wanted.given()
         before = self._limits.model_dump(include=set(given))
         self._limits = self._limits.model_copy(update=given)
@@ -118,10 +120,12 @@ class BookingExpirationDrain:
         return self.progress()
 
     @set_limits.validator
-    def _acceptable(self, wanted: DrainLimits) -> None:
+    def _acceptable(self, wanted: DrainLimits | None = None) -> None:
+        if self._ending:
+            raise ValueError("the drain is ending: start another one")
         if self._backlog is None:  # and with it the limit of the settings, which no cap may pass
             raise ValueError("the drain is just reading how much is due: try again in a few seconds")
-        if wrong := drain_limits.change_refusals(wanted, self._backlog.drain_limit, self._so_far.expired):
+        if wrong := drain_limits.change_refusals(wanted or _NO_CHANGE, self._backlog.drain_limit, self._so_far.expired):
             raise ValueError("; ".join(wrong))
 
     def _require_limits(self, drain_limit: int | None) -> None:
@@ -130,7 +134,7 @@ class BookingExpirationDrain:
 
     def _at(self, step: str) -> None:
         self._step = step
-        workflow.set_current_details(details.of_drain(self.progress()))
+        workflow.set_current_details(details.of_drain(self.progress(), self._backlog.runbook_url if self._backlog else ""))
 
     async def _look(self) -> None:
         """Read AsOf anew, and what is due at it."""
@@ -252,8 +256,11 @@ class BookingExpirationDrain:
         return "; ".join(f"{pause.phase} is paused by {pause.actor}: {pause.reason}" for pause in pauses)
 
     async def _end(self, outcome: DrainOutcome) -> DrainResult:
-        self._steps.acts_with_cancel("cancel_drain")
+        self._ending = True
+        if self._backlog is None and not self._steps.failures:  # cancelled while it read: what can it be found by?
+            await self._look()
         await self._steps.record_acts()
+        outcome = self._last(outcome)
         result = self._result(outcome)
         registered = self._backlog.search_attributes if self._backlog else []
         expired, poison, parked = self._so_far.expired, result.poison_count, result.parked_count
@@ -265,6 +272,12 @@ class BookingExpirationDrain:
             message = f"The drain could not go on. {details.failed(failures)}"
             raise ApplicationError(message, result, type="DrainFailed", non_retryable=True)
         return result
+
+    def _last(self, outcome: DrainOutcome) -> DrainOutcome:
+        """How it ended after all: while it ends it may be cancelled (trap 10), or fail to write down what operators did."""
+        if canceled():
+            return DrainOutcome.CANCELED
+        return DrainOutcome.FAILED if self._steps.failures else outcome
 
     def _result(self, outcome: DrainOutcome) -> DrainResult:
         done = self._so_far

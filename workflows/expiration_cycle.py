@@ -2,7 +2,7 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -22,7 +22,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from domain.events import Phase
     from workflows import details
-    from workflows.steps import CLOSE_LIMIT, OPEN_LIMIT, Steps, canceled, mark, stop_request
+    from workflows.steps import CLOSE_LIMIT, OPEN_LIMIT, Steps, Typed, canceled, mark, stop_request
 
 EXECUTION_TIMEOUT: Final = timedelta(seconds=150)
 RECORD_ACTS: Final = "record-acts"
@@ -31,6 +31,9 @@ RECORD_ACTS: Final = "record-acts"
 POISON_SHOWN: Final = 20
 """Poison ids that current details and `progress` name."""
 
+_USUAL: Final = CycleInput()
+"""What a start without any input means."""
+
 
 # A code bug must fail the cycle: by default it would suspend it, and overlap SKIP would then stop the job (trap 3).
 @workflow.defn(name="BookingExpirationCycle", failure_exception_types=[Exception])
@@ -38,7 +41,7 @@ class BookingExpirationCycle:
     """Decides what comes next and for how long; the activities do it. A failed step does not stop the others (D22)."""
 
     def __init__(self) -> None:
-        self._steps = Steps()
+        self._steps = Steps("cancel_cycle")
         self._opened: OpenedCycle | None = None
         self._expired = {Phase.RESERVE: BatchResult(), Phase.BOOKING: BatchResult()}
         self._published = PublishResult()
@@ -47,12 +50,12 @@ class BookingExpirationCycle:
         self._step = ("starting", "read the clock and the backlog")
 
     @workflow.run
-    async def run(self, order: CycleInput) -> CycleResult:
+    async def run(self, order: CycleInput | None = None) -> CycleResult:
         """One cycle. Fails, with the result so far as details, when a step failed for good; Canceled by a cancel (L5)."""
         started = workflow.now()
         if self._stop is None:
             await self._open()
-        await self._expire(order.batch_size)
+        await self._expire((order or _USUAL).batch_size)
         if self._stop is None or self._expired_count():
             self._at("publishing", "close the cycle")
             self._published = await self._steps.publish()
@@ -60,12 +63,11 @@ class BookingExpirationCycle:
         self._closing = True
         self._at("closing", "nothing: the next tick starts a new cycle")
         closing = ClosingCycle(result=result, failures=self._steps.failures)
-        await self._steps.run("close_cycle", closing, None, CLOSE_LIMIT, "Leave outcome and counts")
-        self._steps.acts_with_cancel("cancel_cycle")
-        if self._steps.acts and workflow.patched(RECORD_ACTS):
+        names = await self._steps.run("close_cycle", closing, list[str], CLOSE_LIMIT, "Leave outcome and counts")
+        if self._steps.unwritten() and workflow.patched(RECORD_ACTS):
             await self._steps.record_acts()
         result = result.model_copy(update={"outcome": self._outcome()})  # closing may have failed, or been cancelled, itself
-        registered = self._opened.search_attributes if self._opened else []
+        registered = self._opened.search_attributes if self._opened else names or []
         expired, poison, parked = self._expired_count(), result.poison_count, result.parked_count
         mark(registered, outcome=result.outcome, expired=expired, poison=poison, parked=parked)
         self._at(f"ended: {result.outcome}", "")
@@ -75,7 +77,7 @@ class BookingExpirationCycle:
         name="stop_after_current_batch",
         description='The batch in hand commits, nothing new starts, what was committed is published. {"reason": …, "actor": …}',
     )
-    def stop_after_current_batch(self, given: Any = None) -> None:
+    def stop_after_current_batch(self, given: Typed = None) -> None:
         """End the cycle early and whole; before the first batch it stops at once, and while it closes nothing is left to stop."""
         request = stop_request(given)
         self._steps.act("stop_cycle", actor=request.actor, reason=request.reason, recorded=request.recorded)
@@ -111,7 +113,7 @@ class BookingExpirationCycle:
     def _at(self, step: str, next_step: str) -> None:
         """Say in the Web UI where the run is (trap 20: shown while a worker lives)."""
         self._step = (step, next_step)
-        workflow.set_current_details(details.of_cycle(self.progress()))
+        workflow.set_current_details(details.of_cycle(self.progress(), self._opened.runbook_url if self._opened else ""))
 
     async def _open(self) -> None:
         self._at("reading the clock and the backlog", "expire Reserve")

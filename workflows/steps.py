@@ -4,17 +4,24 @@ import asyncio
 import re
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy, SearchAttributeUpdate
+from temporalio.common import RawValue, RetryPolicy, SearchAttributeUpdate
 from temporalio.exceptions import ActivityError, FailureError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.messages import ActsToRecord, BatchOrder, BatchResult, OperatorAct, PublishOrder, PublishResult, StopRequest
+    from activities.schedule_note import kept
     from workflows.search_attributes import EXPIRED, OUTCOME, PARKED, POISON
 
 R = TypeVar("R")
+
+# What the SDK cannot decode by a signal's own type it drops without a word to anybody; raw it always arrives.
+if TYPE_CHECKING:
+    Typed: TypeAlias = Any
+else:
+    Typed = RawValue
 
 OPEN_LIMIT: Final = timedelta(seconds=10)
 EXPIRE_LIMIT: Final = timedelta(seconds=45)
@@ -41,9 +48,11 @@ RECORDED: Final = re.compile(r"\(operator action \d+\)$")
 class Steps:
     """Runs the steps of one run. A failed step is remembered and does not stop the others (D22)."""
 
-    def __init__(self) -> None:
+    def __init__(self, cancel: str, **details: Any) -> None:
+        """`cancel`: an operator's cancel of this run, as it stands in `operator_actions`, with these details."""
         self.failures: list[str] = []
         self.acts: list[OperatorAct] = []
+        self._cancel, self._details = cancel, details
         self._recorded = 0
 
     async def run(self, name: str, order: object, result: type[R] | None, limit: timedelta, summary: str) -> R | None:
@@ -84,28 +93,44 @@ class Steps:
         """An operator did something to this run; to be written down, unless the command line has done so (`recorded`)."""
         if recorded is None:
             target = f"workflow/{workflow.info().workflow_id}"
-            who = actor or "not given (Temporal Web UI or API)"
-            self.acts.append(OperatorAct(action=action, actor=who, target=target, reason=reason or "not given", details=details))
+            who, why = kept(actor) or "not given (Temporal Web UI or API)", kept(reason) or "not given"
+            self.acts.append(OperatorAct(action=action, actor=who, target=target, reason=why, details=details))
 
-    def acts_with_cancel(self, action: str) -> None:
-        """Count an operator's cancel among the acts, unless the command line wrote it down."""
+    def unwritten(self) -> bool:
+        """Whether an act is still to be written down; a cancel is one, unless the command line wrote it down."""
         reason = workflow.cancellation_reason()
-        if reason is not None and not RECORDED.search(reason) and all(act.action != action for act in self.acts):
-            self.act(action, actor="", reason=reason)
+        if reason is not None and not RECORDED.search(reason) and all(act.action != self._cancel for act in self.acts):
+            self.act(self._cancel, actor="", reason=reason, **self._details)
+        return len(self.acts) > self._recorded
 
-    async def record_acts(self) -> None:
-        """Write down what operators did since the last time, and what they do meanwhile."""
-        while len(self.acts) > self._recorded:
-            self._recorded = len(self.acts)
-            await self.run("record_acts", ActsToRecord(acts=self.acts), None, CLOSE_LIMIT, "Write down what operators did")
+    async def record_acts(self, limit: timedelta = CLOSE_LIMIT) -> None:
+        """Write down what operators did since the last time, and what they do meanwhile.
+
+        A cancel may cut the call off: then all is asked for again, for each act is written once. What fails for good is a failure
+        of the run, and is tried again at the next call.
+        """
+        while self.unwritten():
+            told, failed, before = len(self.acts), len(self.failures), canceled()
+            await self.run("record_acts", ActsToRecord(acts=self.acts), None, limit, "Write down what operators did")
+            if canceled() and not before:
+                continue
+            if len(self.failures) == failed:
+                self._recorded = told
+            elif len(self.acts) == told:
+                return
 
 
 def stop_request(given: object) -> StopRequest:
     """What a stop says. The Web UI sends whatever was typed, or nothing: a stop that cannot be read is a stop all the same."""
     try:
-        return StopRequest.model_validate(given or {})
+        told = workflow.payload_converter().from_payload(given.payload) if isinstance(given, RawValue) else given
+    except Exception:  # noqa: BLE001 # each converter has errors of its own
+        told = given.payload.data.decode(errors="replace") if isinstance(given, RawValue) else ""
+    try:
+        request = StopRequest.model_validate(told or {})
     except ValueError:
-        return StopRequest(reason=str(given))
+        request = StopRequest(reason=str(told))
+    return request.model_copy(update={"reason": kept(request.reason), "actor": kept(request.actor)})
 
 
 def mark(registered: Sequence[str], *, outcome: str, expired: int, poison: int, parked: int) -> None:

@@ -9,6 +9,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
 from devstack import addresses
 from tests import floor
+from tests.acceptance.command import call
 from tests.acceptance.held import batch_waits, close_gate, open_gate, whole
 from tests.acceptance.process import World, soon
 from tests.acceptance.web_ui import WebUi, a_browser
@@ -72,6 +73,7 @@ async def _written(admin: Admin, run: WorkflowHandle[Any, Any], since: Any) -> l
     [
         pytest.param([WHY], ("anna", "INC-7: wrong deadlines"), id="who-and-why"),
         pytest.param([], (NOBODY, "not given"), id="nothing", marks=pytest.mark.slow),
+        pytest.param([{"reason": "a\0b\x1b[31m\nc", "actor": "anna\0"}], ("anna", "a b [31m c"), id="odd"),
     ],
 )
 async def test_a_stop_of_a_cycle(
@@ -137,3 +139,18 @@ async def test_a_cancel_of_a_drain(world: World, admin: Admin, browser: WebUi) -
     await _ended(drain, WorkflowExecutionStatus.CANCELED)
     assert (await _written(admin, drain, since))[1:] == [(NOBODY, "cancel_drain", "INC-7: enough")]
     assert await whole(admin) == 200
+
+
+async def test_a_cancel_of_a_timer(world: World, admin: Admin, browser: WebUi) -> None:
+    """Issue 4 §4: what the timer's own page proposes, so that a pause stays: it is a row like any other act."""
+    await world.start()
+    paused = await call(world, "schedule", "pause", "--for", "30m", "--replace", "--reason", "INC-7: wrong deadlines", "--json")
+    assert paused.code == 0, paused
+    since, timer = await floor.clock(admin), world.client.get_workflow_handle(json.loads(paused.out)["timer"])
+    await browser.cancel(timer.id, reason="INC-7: stays paused")
+    await _ended(timer, WorkflowExecutionStatus.CANCELED)
+    rows = await admin.fetch(_ACTS, since)
+    assert [(row["actor"], row["action"], row["target"], row["reason"]) for row in rows] == [
+        (NOBODY, "cancel_resume", f"workflow/{timer.id}", "INC-7: stays paused")
+    ]
+    assert (await world.client.get_schedule_handle(world.name).describe()).schedule.state.paused

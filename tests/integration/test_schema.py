@@ -169,6 +169,7 @@ async def test_a_key_is_unique(admin: Connection, key: str, statement: str) -> N
         ("ix_bookings_booking_expires_at", "(booking_expires_at, id)", "(status = 'Booked'::text)"),
         ("ix_outbox_unpublished", "(id)", "(published_at IS NULL) AND (skipped_at IS NULL)"),
         ("ix_outbox_unpublished_aggregate", "(aggregate_id, id)", "(published_at IS NULL) AND (skipped_at IS NULL)"),
+        ("ix_operator_actions_run", "(((details ->> 'run_id'::text)), ((details ->> 'act'::text)))", "IS NOT NULL"),
         ("ix_outbox_parked", "(id)", "(parked_at IS NOT NULL) AND (published_at IS NULL) AND (skipped_at IS NULL)"),
     ],
 )

@@ -1,13 +1,16 @@
 """A bad setting says which variable, what is wrong and an example; a secret is never shown (issue 3 section 8, D21)."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
+from pydantic_settings import BaseSettings
 
+import chessboard.settings as chessboard
 import settings
 from settings import Settings
 
@@ -35,6 +38,7 @@ REFUSALS = {
     "kafka as URL": ({"KAFKA_BOOTSTRAP_SERVERS": "kafka://h:9092"}, "KAFKA_BOOTSTRAP_SERVERS: a host must be written host:port"),
     "no number": ({OURS + "BATCH_SIZE": "many"}, "BATCH_SIZE: Input should be a valid integer"),
     "too many": ({OURS + "BATCH_SIZE": "100000"}, "BATCH_SIZE: Input should be less than or equal to 1000; for example 200"),
+    "too seldom": ({OURS + "GAUGES_INTERVAL": "75"}, "GAUGES_INTERVAL: Input should be less than or equal to 30; for example 10"),
     "topic": ({OURS + "TOPIC": "with space"}, "TOPIC: String should match"),
     "log level": ({OURS + "LOG_LEVEL": "LOUD"}, "LOG_LEVEL: Input should be 'DEBUG', 'INFO'"),
     "protocol": ({OURS + "KAFKA_SECURITY_PROTOCOL": "TLS"}, "KAFKA_SECURITY_PROTOCOL: Input should be 'PLAINTEXT'"),
@@ -206,6 +210,27 @@ def test_settings_are_frozen(environment: pytest.MonkeyPatch) -> None:
 def test_every_setting_has_an_example() -> None:
     """Issue 3 section 8: the message can always show how it is done."""
     assert [name for name, field in Settings.model_fields.items() if not field.examples] == []
+
+
+@pytest.mark.parametrize("model", [Settings, chessboard.Settings])
+def test_every_upper_bound_counts(environment: pytest.MonkeyPatch, model: type[BaseSettings]) -> None:
+    """Issue 3 section 8: one more than the least bound that a setting declares is refused."""
+    environment.setenv("CHESSBOARD_DATABASE_URL", GOOD["DATABASE_URL"])
+    for name, field in model.model_fields.items():
+        if bounds := [bound.le for bound in field.metadata if hasattr(bound, "le")]:
+            environment.setenv(variable := settings._variable(name, model), str(min(bounds) + 1))
+            with pytest.raises(ValidationError, match="less than or equal"):
+                model()
+            environment.delenv(variable)
+
+
+def test_gauges_are_read_often_enough_for_the_alerts() -> None:
+    """Issue 5 section 3: the rules drop readings that are too old; at the longest interval one may be lost before they do."""
+    rules = (Path(settings.__file__).parent / "ops" / "prometheus" / "rules.yml").read_text(encoding="utf-8")
+    ages = re.findall(r"time\(\) - last_over_time\(\w+_last_read_timestamp_seconds{[^)]*\)\)? < (\d+)", rules)
+    longest = min(bound.le for bound in Settings.model_fields["gauges_interval"].metadata if hasattr(bound, "le"))
+    assert len(ages) == 2
+    assert {int(age) for age in ages} == {2 * longest}
 
 
 def test_temporal_default_address(environment: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,21 @@ async def test_cycle_canceled_in_closing(here: Here) -> None:
     await record(handle, "cycle-canceled-in-close-cycle")
 
 
+async def test_cycle_canceled_while_a_stop_is_written_down(here: Here) -> None:
+    """A cancel that cuts off the call that writes down who stopped it: it is asked for again, with both acts."""
+    await here.due(3)
+    await close_gate(here.admin, "write")
+    handle = await here.cycle()
+    await batch_waits(here.admin)
+    await handle.signal("stop_after_current_batch", STOP)
+    async with locked(here.world.database, "crm.operator_actions"):
+        await open_gate(here.admin)
+        await in_hand(handle, "record_acts")
+        await handle.cancel(reason="too slow")
+        await has_event(handle, "activity_task_canceled_event_attributes")
+    await record(handle, "cycle-canceled-in-record-acts")
+
+
 async def test_cycle_stopped(here: Here) -> None:
     """The signal during Reserve: the batch commits and is published, Booking is left out."""
     await here.due(3, 3)

@@ -94,9 +94,10 @@ class Steps:
         return answer
 
     @activity.defn(name="close_cycle")
-    async def close_cycle(self, closing: ClosingCycle) -> None:
+    async def close_cycle(self, closing: ClosingCycle) -> list[str]:
         """Keeps what it was told."""
         await self._call("close_cycle", closing, None)
+        return self.search_attributes
 
     async def take(self) -> BatchResult:
         """For a drain: expire as many as the last batch's order allows of what is `due`."""

@@ -5,7 +5,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.testing import WorkflowEnvironment
 
@@ -166,6 +168,15 @@ async def test_trap_3_an_answer_that_cannot_be_read_fails_the_run(client: Client
         async with asyncio.timeout(10):
             with pytest.raises(WorkflowFailureError):
                 await handle.result()
+
+
+@pytest.mark.parametrize("arguments", [[], [None], [RawValue(Payload(metadata={"encoding": b"json/plain"}, data=b"null"))]])
+async def test_a_start_without_input_is_a_usual_cycle(client: Client, arguments: list[Any]) -> None:
+    """Trap 3: the Web UI's form starts one with nothing typed, or with null: 200 of each phase, as the schedule has it."""
+    steps = Steps()
+    async with running(client, steps) as queue:
+        result = await client.execute_workflow("BookingExpirationCycle", args=arguments, id=queue, task_queue=queue)
+    assert (result["Outcome"], [order.batch_size for order in steps.orders[1:3]]) == ("completed", [200, 200])
 
 
 @pytest.mark.parametrize("registered", [[], ["ExpirationOutcome", "BookingsExpired", "PoisonBookings", "RecordsParked"]])

@@ -4,7 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
+from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, WorkflowFailureError
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.testing import WorkflowEnvironment
 
@@ -82,7 +84,10 @@ async def test_d14_wrong_limits_are_refused_before_anything_expires(client: Clie
     assert batches_of(steps) == []
 
 
-@pytest.mark.parametrize("arguments", [[], [{"cap": "many"}], [{"cap": 5, "phase": "Reserved"}]])
+NULL = RawValue(Payload(metadata={"encoding": b"json/plain"}, data=b"null"))
+
+
+@pytest.mark.parametrize("arguments", [[], [None], [NULL], [{"cap": "many"}], [{"cap": 5, "phase": "Reserved"}]])
 async def test_what_somebody_types_into_the_web_ui_fails_the_run(client: Client, arguments: list[Any]) -> None:
     """Trap 3: a start without input, or with nonsense, ends at once and says why; it does not hang."""
     steps = floor(50)

@@ -41,7 +41,7 @@ KINDS: dict[str, tuple[Callable[[WorkflowHistory], bool], ...]] = {
     "cycle-kafka-down": (_says('"outcome":"broker_unavailable"'), _says('"Outcome":"completed"')),
     **{
         f"cycle-canceled-in-{step}": (CANCELED, _has("activity_task_canceled_event_attributes"))
-        for step in ("open-cycle", "reserve", "booking", "publish-outbox", "close-cycle")
+        for step in ("open-cycle", "reserve", "booking", "publish-outbox", "close-cycle", "record-acts")
     },
     "cycle-canceled-in-commit": (CANCELED, _says('"expired_count":3')),
     "cycle-stopped": (_has("workflow_execution_signaled_event_attributes"), _says('"Outcome":"stopped"')),

@@ -9,17 +9,20 @@ from uuid import uuid4
 
 import pytest
 from temporalio import activity, workflow
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.exceptions import CancelledError
 from temporalio.worker import Replayer, Worker
 
 from activities import schedule_note, schedule_state
+from activities.cycle_frame import CycleFrame
 from activities.resume_messages import ResumeOrder, ResumeResult
 from activities.resume_schedule import ResumeSchedule
 from activities.schedule_note import NOTE, Pause
 from activities.schedule_state import altered
 from db.unit_of_work import Pool, open_pool
 from tests.conftest import Administrator, Database
+from tests.workflow.recording import has_event, in_hand, locked
 from workflows import schedule
 from workflows.resume_later import BookingExpirationResume
 from workflows.sandbox import guarded_runner
@@ -58,7 +61,7 @@ def worker(bench: Bench, pool: Pool, step: Callable[..., Awaitable[Any]] | None 
         bench.client,
         task_queue=bench.name,
         workflows=[BookingExpirationResume],
-        activities=[step or ResumeSchedule(bench.client, pool).resume_schedule],
+        activities=[step or ResumeSchedule(bench.client, pool).resume_schedule, CycleFrame(pool).record_acts],
         workflow_runner=guarded_runner(),
     )
 
@@ -163,6 +166,53 @@ async def test_a_repeated_attempt_changes_nothing(bench: Bench, pool: Pool, admi
     async with worker(bench, pool, losing):
         assert (await (await bench.start(seconds=0.1)).result()).resumed
     assert ([result.resumed for result in attempts], len(await _acts(admin))) == ([True, True], 1)
+
+
+async def _canceled(handle: Handle, reason: str) -> None:
+    await handle.cancel(reason=reason)
+    with pytest.raises(WorkflowFailureError) as caught:
+        await asyncio.wait_for(handle.result(), 20)
+    assert isinstance(caught.value.cause, CancelledError)
+
+
+@pytest.mark.parametrize(
+    ("reason", "written"),
+    [
+        ("stays\npaused", [("not given (Temporal Web UI or API)", "cancel_resume", "stays paused")]),
+        ("", [("not given (Temporal Web UI or API)", "cancel_resume", "not given")]),
+        ("stays paused (operator action 17)", []),
+    ],
+)
+async def test_a_cancel_is_written_down(
+    bench: Bench, pool: Pool, admin: Administrator, reason: str, written: list[tuple[str, ...]]
+) -> None:
+    """Issue 4, section 4: the timer's page recommends a cancel there: it is a row, and the pause has no end any more."""
+    async with worker(bench, pool):
+        handle = await bench.start(seconds=600)
+        await has_event(handle, "timer_started_event_attributes")
+        await _canceled(handle, reason)
+    assert ((await bench.state())[0], await _acts(admin)) == (True, written)
+
+
+async def test_a_cancel_that_comes_too_late(bench: Bench, database: Database, pool: Pool, admin: Administrator) -> None:
+    """Trap 10: the attempt in hand resumes all the same; both are written down, and Canceled is shown only after that."""
+    async with worker(bench, pool):
+        async with locked(database, "crm.operator_actions"):
+            handle = await bench.start(seconds=0.1)
+            await in_hand(handle, "resume_schedule")
+            await handle.cancel(reason="stays paused")
+            await has_event(handle, "activity_task_cancel_requested_event_attributes")
+        await _canceled(handle, "again")
+    assert not (await bench.state())[0]
+    assert [action for _, action, _ in await _acts(admin)] == ["resume_schedule", "cancel_resume"]
+
+
+async def test_a_timer_whose_reason_cannot_be_stored_ends_the_pause(bench: Bench, pool: Pool, admin: Administrator) -> None:
+    """Issue 4, section 4: one that was started by hand with a NUL in its words would try for ever, and the pause would stay."""
+    bench.order = replace(bench.order, reason="a\0b\x1b[31m", actor="anna\0")
+    async with worker(bench, pool):
+        assert (await asyncio.wait_for((await bench.start()).result(), 20)).resumed
+    assert await _acts(admin) == [("timer for anna", "resume_schedule", "a b [31m")]
 
 
 async def test_a_run_replays(bench: Bench, pool: Pool) -> None:

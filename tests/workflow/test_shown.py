@@ -1,6 +1,8 @@
 """What the Web UI shows: descriptions, summaries, poison, outcomes to filter by, a drain that goes on as new (issue 4 §1)."""
 
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -10,21 +12,22 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 
-from activities.drain_messages import DrainLimits, DrainOrder, DrainOutcome
-from activities.messages import BatchResult, OpenedCycle, Outcome, PhasePause, StopRequest
+from activities.drain_messages import DrainLimits, DrainOrder, DrainOutcome, DrainProgress
+from activities.messages import BatchResult, CycleProgress, OpenedCycle, Outcome, PhasePause, StopRequest
 from devstack.schema import program
 from domain.events import Phase
 from operators import drain
 from tests.acceptance.command import call
 from tests.acceptance.conftest import world
-from tests.acceptance.process import World
+from tests.acceptance.process import ROOT, World
+from tests.workflow.recording import Here, here
 from tests.workflow.steps import AS_OF, Steps, refuse, running, start, start_drain
-from workflows import schedule
+from workflows import details, schedule
 from workflows.drain import BookingExpirationDrain
 from workflows.expiration_cycle import BookingExpirationCycle
 from workflows.search_attributes import ALL, OUTCOME
 
-__all__ = ["world"]
+__all__ = ["here", "world"]
 SUGGESTED_AFTER = 20
 """Events of a history after which the server below suggests to go on as new; a real one waits for 4,096."""
 
@@ -142,6 +145,52 @@ async def test_d28_a_cycle_is_found_by_its_outcome(client: Client, outcome: Outc
             assert outcome is Outcome.FAILED
         found = (await handle.describe()).typed_search_attributes
     assert found.get(OUTCOME) == outcome
+
+
+@pytest.mark.parametrize("recorded", [None, 17])
+async def test_d28_a_cycle_that_was_stopped_at_once_is_found_by_its_outcome(client: Client, recorded: int | None) -> None:
+    """D28, issue 4 §2: it never opened, and so learns from closing which search attributes exist; whoever stopped it."""
+    steps, queue, stop = Steps(), f"stopped-{uuid4()}", StopRequest(reason="why", actor="anna", recorded=recorded)
+    steps.search_attributes = [key.name for key in ALL]
+    handle = await client.start_workflow(
+        "BookingExpirationCycle", id=queue, task_queue=queue, start_signal="stop_after_current_batch", start_signal_args=[stop]
+    )
+    async with running(client, steps, queue):
+        await handle.result()
+        found = (await handle.describe()).typed_search_attributes
+    assert (steps.calls[0], [found.get(key) for key in ALL]) == ("close_cycle", ["stopped", 0, 0, 0])
+
+
+HERE = "https://git.example/booking-expiration"
+LIMITS = DrainOrder(cap=5).model_dump(include={"cap", "lanes", "time_budget", "pause"})
+LINKS: dict[str, Callable[[str], str]] = {
+    "Cycle failed": partial(details.of_cycle, CycleProgress(failures=["expire_batch: no such table"])),
+    "Held": partial(details.of_cycle, CycleProgress(held=True)),
+    "": partial(details.of_cycle, CycleProgress()),
+    "While a drain runs": partial(details.of_drain, DrainProgress(limits=DrainLimits(**LIMITS))),
+}
+
+
+@pytest.mark.parametrize("section", LINKS)
+def test_the_runbook_is_a_link(section: str) -> None:
+    """Issue 4 §1: it leads to the section for what is seen, which is there; without an address the words are the same."""
+    shown = [LINKS[section](url).splitlines()[-1] for url in ("", HERE, f"{HERE}/")]
+    words = details.RUNBOOK + (f", {section}" if section else "")
+    place = f"{HERE}/{details.RUNBOOK}" + (f"#{section.lower().replace(' ', '-')}" if section else "")
+    assert shown == [f"- runbook: {words}", *[f"- runbook: [{words}]({place})"] * 2]
+    assert re.search(rf"^#+ {section}", (ROOT / details.RUNBOOK).read_text(encoding="utf-8"), re.MULTILINE)
+
+
+async def test_the_settings_say_where_the_runbook_is(here: Here) -> None:
+    """Issue 4 §1: the worker's setting reaches the page of a cycle and of a drain."""
+    cycle = await here.cycle(runbook_url=HERE)
+    await cycle.result()
+    drain = await here.world.client.start_workflow(
+        "BookingExpirationDrain", {"cap": 5}, id=f"{here.world.name}-drain", task_queue=here.world.name
+    )
+    await drain.result()
+    for run in (cycle, drain):
+        assert f"]({HERE}/runbooks/booking-expiration.md" in (await _metadata(run)).current_details
 
 
 @pytest.fixture
