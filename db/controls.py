@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from db import due, operator_actions, server
@@ -22,6 +22,10 @@ class Pause:
     until: datetime | None
     actor: str
     reason: str
+
+
+class EndlessPauseError(Exception):
+    """Somebody paused the phase without an end, and would get one."""
 
 
 class PhaseNotPausedError(Exception):
@@ -49,21 +53,44 @@ _SET: Final = "UPDATE crm.phase_pauses SET paused_at = $2, paused_until = $3, ac
 
 
 async def pause(
-    connection: Connection, phase: Phase, moment: datetime, until: datetime | None, *, actor: str, reason: str
-) -> None:
-    """Stop one phase from `moment` on; the other goes on. A pause that stands is replaced."""
-    await _change(connection, "pause_phase", phase, (moment, until, actor, reason), actor=actor, reason=reason)
+    connection: Connection,
+    phase: Phase,
+    moment: datetime,
+    until: datetime | None,
+    *,
+    actor: str,
+    reason: str,
+    replace: bool = False,
+) -> Pause | None:
+    """Stop one phase from `moment` on; the other goes on. Returns the pause that stood and is replaced.
+
+    Raises `EndlessPauseError` where that one has no end and would get one, unless `replace`.
+    """
+    before = await connection.fetchrow(_LOOK, phase)
+    standing = _standing(phase, before, moment)
+    if until and standing and not standing.until and not replace:
+        raise EndlessPauseError(f"phase {phase} is paused without an end by {standing.actor}: {standing.reason}")
+    await _change(connection, "pause_phase", phase, before, (moment, until, actor, reason), actor=actor, reason=reason)
+    return standing
+
+
+def _standing(phase: Phase, row: Any, moment: datetime) -> Pause | None:
+    if row is None or row["paused_at"] is None or (row["paused_until"] or datetime.max.replace(tzinfo=UTC)) <= moment:
+        return None
+    return Pause(phase, *row)
 
 
 async def resume(connection: Connection, phase: Phase, moment: datetime, *, actor: str, reason: str) -> None:
     """Let a phase go on. Raises `PhaseNotPausedError`."""
-    if phase not in [standing.phase for standing in await paused(connection, moment)]:
-        raise PhaseNotPausedError(f"phase {phase} is not paused; nothing changed")
-    await _change(connection, "resume_phase", phase, (None, None, None, None), actor=actor, reason=reason)
-
-
-async def _change(connection: Connection, action: str, phase: Phase, after: Sequence[Any], *, actor: str, reason: str) -> None:
     before = await connection.fetchrow(_LOOK, phase)
+    if _standing(phase, before, moment) is None:
+        raise PhaseNotPausedError(f"phase {phase} is not paused; nothing changed")
+    await _change(connection, "resume_phase", phase, before, (None, None, None, None), actor=actor, reason=reason)
+
+
+async def _change(
+    connection: Connection, action: str, phase: Phase, before: Any, after: Sequence[Any], *, actor: str, reason: str
+) -> None:
     await connection.execute(_SET, phase, *after)
     names = ("paused_at", "paused_until", "actor", "reason")
     details = {"before": dict(before or {}), "after": dict(zip(names, after, strict=True))}

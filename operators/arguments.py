@@ -12,6 +12,8 @@ from domain.events import Phase
 
 EXAMPLE: Final = "2026-07-01T12:00:00Z"
 LONGEST_PAUSE: Final = timedelta(days=7)
+LONGEST_TEXT: Final = 500
+"""Characters of a reason or a name: it stands on somebody's page, and in each line of a list."""
 _SPAN: Final = re.compile(r"(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1,5})m)?(?:(\d{1,7})s)?", re.ASCII)
 _ID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _GREATEST: Final = 2**63 - 1
@@ -83,10 +85,24 @@ def record_id(text: str) -> int:
     return int(text)
 
 
-def reason(text: str, most: int | None = None) -> str:
-    """Why, on one line; not nothing, and no longer than `most` characters where it stands on somebody's page."""
+def workflow_id(text: str | None) -> str | None:
+    """A workflow's id as Temporal lists it; None where none was given."""
+    if text is not None and not text.strip():
+        refuse("WORKFLOW_ID: it is empty; `booking-expiration cycle list` and the Web UI show some")
+    return text
+
+
+def reason(text: str) -> str:
+    """Why, on one line; not nothing, and no longer than `LONGEST_TEXT`."""
     if not (given := one_line(text)):
         refuse('--reason: say why, in a few words; for example --reason "INC-123: limit raised"')
-    if most is not None and len(given) > most:
-        refuse(f"--reason: {len(given)} characters are too many; say why in up to {most}")
+    if len(given) > LONGEST_TEXT:
+        refuse(f"--reason: {len(given):,} characters are too many; say why in up to {LONGEST_TEXT}")
+    return given
+
+
+def actor(login: str) -> str:
+    """Who acts, by the login name at this machine, on one line and no longer than `LONGEST_TEXT`."""
+    if len(given := one_line(login)) > LONGEST_TEXT:
+        refuse(f"the login name has {len(given):,} characters: say who acts, in up to 100, by BOOKING_EXPIRATION_ACTOR")
     return given

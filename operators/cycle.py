@@ -6,6 +6,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.service import RPCError, RPCStatusCode
 
 import settings as configuration
 from activities import schedule_state
@@ -15,17 +16,10 @@ from operators.frame import CommandError, Json, Reason
 from operators.runs import Run, Story
 from settings import OperatorSettings, ScheduleSettings
 
-TYPE: Final = "BookingExpirationCycle"
 MOST: Final = 1000
-OTHERS: Final = {
-    "BookingExpirationDrain": "a drain: booking-expiration drain status, drain stop",
-    "BookingExpirationResume": "the timer that ends a pause: booking-expiration schedule show, schedule resume",
-}
-"""What else runs here, and the commands for it."""
-
 _ENDED: Final = {
-    Outcome.FAILED: " OR ExecutionStatus IN ('Failed', 'TimedOut', 'Terminated')",
-    Outcome.CANCELED: " OR ExecutionStatus = 'Canceled'",
+    Outcome.FAILED: "ExecutionStatus IN ('Failed', 'TimedOut', 'Terminated')",
+    Outcome.CANCELED: "ExecutionStatus = 'Canceled'",
 }
 """A cycle that ended before it could set its outcome (the database was away, it was terminated) is found by the server's word."""
 
@@ -55,7 +49,7 @@ def list_(*, limit: Limit = 20, outcome: Only = None, as_json: Json = False) -> 
 @app.command()
 def show(workflow_id: Which = None, *, as_json: Json = False) -> None:
     """Show one cycle, the newest unless told: what it is doing or how it ended."""
-    told = frame.run(_show(_schedule(), workflow_id))
+    told = frame.run(_show(_schedule(), arguments.workflow_id(workflow_id)))
     if as_json:
         frame.print_json(words.plain(told))
     else:
@@ -66,17 +60,15 @@ def show(workflow_id: Which = None, *, as_json: Json = False) -> None:
 @app.command()
 def stop(workflow_id: Which = None, *, reason: Reason, as_json: Json = False) -> None:
     """End the running cycle early and whole: the batch in hand commits and is published, nothing new starts."""
-    _say(
-        frame.run(_stop(frame.settings(), workflow_id, arguments.reason(reason))),
-        "will end after the batch in hand",
-        as_json=as_json,
-    )
+    which, why = arguments.workflow_id(workflow_id), arguments.reason(reason)
+    _say(frame.run(_stop(frame.settings(), which, why)), "will end after the batch in hand", as_json=as_json)
 
 
 @app.command()
 def cancel(workflow_id: Which = None, *, reason: Reason, as_json: Json = False) -> None:
     """Cancel the running cycle: the batch in hand is committed or rolled back whole, publishing gets a second; Canceled."""
-    _say(frame.run(_cancel(frame.settings(), workflow_id, arguments.reason(reason))), "is being cancelled", as_json=as_json)
+    which, why = arguments.workflow_id(workflow_id), arguments.reason(reason)
+    _say(frame.run(_cancel(frame.settings(), which, why)), "is being cancelled", as_json=as_json)
 
 
 def _schedule() -> ScheduleSettings:
@@ -85,22 +77,32 @@ def _schedule() -> ScheduleSettings:
 
 async def _list(given: ScheduleSettings, limit: int, outcome: Outcome | None) -> list[Run]:
     client = await frame.temporal()
-    return await runs.newest(client, TYPE, limit, _ours(given) + _ended_as(outcome))
-
-
-def _ended_as(outcome: Outcome | None) -> str:
-    return f" AND (ExpirationOutcome = '{outcome}'{_ENDED.get(outcome, '')})" if outcome else ""
+    if outcome is None:
+        return await runs.newest(client, runs.CYCLE, limit, _ours(given))
+    ended, said = _ENDED.get(outcome), f"ExpirationOutcome = '{outcome}'"
+    try:
+        query = f" AND ({said} OR {ended})" if ended else f" AND {said}"
+        return await runs.newest(client, runs.CYCLE, limit, _ours(given) + query)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.INVALID_ARGUMENT or "ExpirationOutcome" not in str(error):
+            raise
+        lacking = "the namespace lacks the search attribute ExpirationOutcome; booking-expiration doctor says how to add it"
+        if ended is None:
+            raise CommandError(f"{lacking}. Without --outcome all cycles are listed") from None
+    frame.say(f"warning: {lacking}. These are those that ended so by Temporal's own word", err=True)
+    return await runs.newest(client, runs.CYCLE, limit, f"{_ours(given)} AND {ended}")
 
 
 def _ours(given: ScheduleSettings) -> str:
-    """Those of this schedule, where several share a namespace: its id begins theirs."""
-    return f" AND WorkflowId STARTS_WITH '{given.schedule_id.replace(chr(39), '')}-'"
+    """Those of this schedule, where several share a namespace: its id begins theirs, or, started by hand, its workers do them."""
+    prefix, queue = runs.quoted(f"{given.schedule_id}-"), runs.quoted(given.task_queue)
+    return f" AND (WorkflowId STARTS_WITH {prefix} OR TaskQueue = {queue})"
 
 
 async def _show(given: ScheduleSettings, workflow_id: str | None) -> Story:
     client = await frame.temporal()
     if workflow_id is None:
-        newest = await runs.newest(client, TYPE, 1, _ours(given))
+        newest = await runs.newest(client, runs.CYCLE, 1, _ours(given))
         if not newest:
             raise CommandError("no cycle is known to Temporal: see `booking-expiration schedule show`")
         workflow_id = newest[0].workflow_id
@@ -108,36 +110,42 @@ async def _show(given: ScheduleSettings, workflow_id: str | None) -> Story:
 
 
 async def _described(client: Client, workflow_id: str) -> WorkflowExecutionDescription:
-    """What the server knows of a cycle. Raises `CommandError` where there is none, and for whatever else has this id."""
-    look = "see `booking-expiration cycle list`"
-    described = await runs.describe(client.get_workflow_handle(workflow_id), f"there is no cycle {workflow_id}; {look}")
-    if (kind := described.workflow_type) != TYPE:
-        raise CommandError(f"{workflow_id} is no cycle but {OTHERS.get(kind, f'a {kind}; {look}')}. Nothing was changed")
-    return described
+    return await runs.of_type(client, workflow_id, runs.CYCLE, "cycle", "see `booking-expiration cycle list`")
 
 
-async def _running(client: Client, given: OperatorSettings, workflow_id: str | None) -> "WorkflowHandle[Any, Any]":
-    """The cycle to act on, by the schedule's own word unless told. Raises `CommandError` when it does not run."""
+async def _running(client: Client, given: OperatorSettings, workflow_id: str | None, command: str) -> "WorkflowHandle[Any, Any]":
+    """The cycle to act on: unless told the one that runs, by the schedule's word or, started by hand, by the server's list.
+
+    Raises `CommandError` when it does not run, or several do.
+    """
     if workflow_id is None:
-        known = (await schedule_state.existing(client, given.schedule_id)).info.running_workflows
-        workflow_id = known[0].workflow_id if known else None
-    if workflow_id is not None:
+        found, which = await _all_running(client, given), "no cycle runs just now: nothing was changed"
+        hint = f" {runs.JUST_BEGUN}."
+    else:
         described = await _described(client, workflow_id)
-        if described.status is WorkflowExecutionStatus.RUNNING:
-            return client.get_workflow_handle(workflow_id, run_id=described.run_id)
-    which = f"cycle {workflow_id} does not run" if workflow_id else "no cycle runs just now"
-    raise CommandError(f"{which}: nothing was changed. To start no more of them: booking-expiration schedule pause --reason …")
+        found = [described] if described.status is WorkflowExecutionStatus.RUNNING else []
+        which, hint = f"cycle {workflow_id} does not run: nothing was changed", ""
+    if not found:
+        raise CommandError(f"{which}.{hint} To start no more of them: booking-expiration schedule pause --reason …")
+    only = runs.only(found, "cycles", command)
+    return client.get_workflow_handle(only.id, run_id=only.run_id)
+
+
+async def _all_running(client: Client, given: OperatorSettings) -> list[WorkflowExecutionDescription]:
+    schedule = await schedule_state.describe(client, given.schedule_id)
+    ids = [run.workflow_id for run in schedule.info.running_workflows] if schedule else []
+    return await runs.running(client, runs.CYCLE, _ours(given), ids)
 
 
 async def _stop(given: OperatorSettings, workflow_id: str | None, reason: str) -> dict[str, Any]:
-    handle = await _running(await frame.temporal(), given, workflow_id)
+    handle = await _running(await frame.temporal(), given, workflow_id, "cycle stop")
     row = await frame.write_down(given, "stop_cycle", f"workflow/{handle.id}", reason, {"run_id": handle.run_id})
     await handle.signal("stop_after_current_batch", StopRequest(reason=reason, actor=frame.actor(), recorded=row))
     return {"workflow_id": handle.id, "run_id": handle.run_id, "act": row}
 
 
 async def _cancel(given: OperatorSettings, workflow_id: str | None, reason: str) -> dict[str, Any]:
-    handle = await _running(await frame.temporal(), given, workflow_id)
+    handle = await _running(await frame.temporal(), given, workflow_id, "cycle cancel")
     row = await frame.write_down(given, "cancel_cycle", f"workflow/{handle.id}", reason, {"run_id": handle.run_id})
     await handle.cancel(reason=f"{reason} (operator action {row})")
     return {"workflow_id": handle.id, "run_id": handle.run_id, "act": row}
@@ -145,7 +153,7 @@ async def _cancel(given: OperatorSettings, workflow_id: str | None, reason: str)
 
 def _say(done: dict[str, Any], what: str, *, as_json: bool) -> None:
     look = f"see how it ends: booking-expiration cycle show {done['workflow_id']}"
-    frame.print_json(done) if as_json else typer.echo(f"cycle {done['workflow_id']} {what}; {look}")
+    frame.print_json(done) if as_json else frame.say(f"cycle {done['workflow_id']} {what}; {look}")
 
 
 def _table(found: list[Run]) -> Table:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import typer
 from rich.text import Text
 
+from activities.schedule_note import one_line
 from db import server
 from operators import frame
 from operators.checks import clocks, database, kafka, settings, temporal
@@ -70,9 +71,11 @@ def _checks(places: Places) -> Iterator[tuple[str, Coroutine[Any, Any, Finding]]
 
 def _print(findings: list[Finding]) -> None:
     for finding in findings:
-        line = Text.assemble((f"{finding.state:<5} ", STYLES[finding.state]), (f"{finding.check}: ", "bold"), finding.what)
+        line = Text.assemble(
+            (f"{finding.state:<5} ", STYLES[finding.state]), (f"{finding.check}: ", "bold"), one_line(finding.what)
+        )
         frame.console.print(line, soft_wrap=True)
         if finding.todo:
-            frame.console.print(Text(f"      → {finding.todo}"), soft_wrap=True)
+            frame.console.print(Text(f"      → {one_line(finding.todo)}"), soft_wrap=True)
     counts = Counter(finding.state for finding in findings)
     frame.console.print(", ".join(f"{counts[state]} {state}" for state in State), highlight=False)

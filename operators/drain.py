@@ -6,7 +6,6 @@ from typing import Annotated, Any, Final
 import typer
 from temporalio.client import (
     Client,
-    WorkflowExecutionStatus,
     WorkflowHandle,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
@@ -17,13 +16,12 @@ from activities.drain_messages import DrainLimits, DrainOrder, DrainProgress
 from activities.messages import StopRequest
 from db import controls, server
 from db.unit_of_work import UnitOfWork
-from operators import arguments, drain_view, frame, pollers, runs
+from operators import arguments, drain_runs, drain_view, frame, pollers, runs
 from operators.frame import CommandError, Json, Reason
 from settings import OperatorSettings
 from workflows import drain_limits
 from workflows.drain import WRITTEN_DOWN
 
-TYPE: Final = "BookingExpirationDrain"
 SUMMARY: Final = "Drain: up to {cap:,} bookings, {lanes} batches at once"
 DETAILS: Final = (
     "Expires overdue bookings beside the minute's cycle, in batches of their own, and publishes their events. "
@@ -35,6 +33,7 @@ CHANGED_WITHIN: Final = 10.0
 
 app = typer.Typer(help="Catch up a backlog on purpose; without a sub-command it starts a drain and watches it.")
 
+Which = Annotated[str | None, typer.Argument(metavar="WORKFLOW_ID", help="As the Web UI shows it; without it the one that runs.")]
 Cap = Annotated[int | None, typer.Option("--cap", metavar="N", help="Bookings that it may expire at most. Required.")]
 Only = Annotated[str | None, typer.Option("--phase", metavar="PHASE", help="Only Reserve, or only Booking.")]
 Lanes = Annotated[int | None, typer.Option("--lanes", metavar="1-8", help="Batches at once; 1 unless told.")]
@@ -46,6 +45,7 @@ Pause = Annotated[
 ]
 Why = Annotated[str | None, typer.Option("--reason", "-r", help="Why; it is kept with the act. Required.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Start it and do not watch.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Until it ends.")]
 PastHold = Annotated[bool, typer.Option("--past-hold", help="Start although the safety catch holds the cycles.")]
 
 
@@ -89,25 +89,26 @@ def drain(
 
 
 @app.command()
-def status(*, watch: Annotated[bool, typer.Option("--watch", help="Until it ends.")] = False, as_json: Json = False) -> None:
+def status(workflow_id: Which = None, *, watch: Watch = False, as_json: Json = False) -> None:
     """Show the drain that runs, or how the last one ended."""
-    given = frame.settings()
+    given, which = frame.settings(), arguments.workflow_id(workflow_id)
     if watch and not as_json:
-        _watch(given, _id(given))
+        _watch(given, frame.run(_to_watch(given, which)))
         return
-    told = frame.run(_story(given))
+    told = frame.run(_story(given, which))
     drain_view.print_story(told, as_json=as_json)
 
 
 @app.command()
-def stop(*, reason: Reason, as_json: Json = False) -> None:
+def stop(workflow_id: Which = None, *, reason: Reason, as_json: Json = False) -> None:
     """End the drain early and whole: the batches in hand commit and are published, nothing new starts."""
-    done = frame.run(_stop(frame.settings(), arguments.reason(reason)))
+    done = frame.run(_stop(frame.settings(), arguments.workflow_id(workflow_id), arguments.reason(reason)))
     frame.print_json(done) if as_json else typer.echo("the drain ends after the batches in hand; booking-expiration drain status")
 
 
 @app.command()
 def limits(
+    workflow_id: Which = None,
     *,
     cap: Cap = None,
     lanes: Lanes = None,
@@ -120,7 +121,7 @@ def limits(
     wanted = _limits(cap, lanes, time_budget, pause, reason=arguments.reason(reason), actor=frame.actor())
     if not wanted.given():
         arguments.refuse("drain limits: nothing to change; give --cap, --lanes, --time-budget or --pause")
-    now = frame.run(_change(frame.settings(), wanted))
+    now = frame.run(_change(frame.settings(), wanted, arguments.workflow_id(workflow_id)))
     given = now.limits.given()
     frame.print_json({"limits": given}) if as_json else typer.echo(
         "limits from the next round on: " + ", ".join(f"{name} {value:g}" for name, value in given.items())
@@ -137,15 +138,10 @@ def _limits(cap: int | None, lanes: int | None, time_budget: str | None, pause: 
     return wanted
 
 
-def _id(given: OperatorSettings) -> str:
-    """One id, so that Temporal lets only one drain run at a time."""
-    return f"{given.schedule_id}-drain"
-
-
 def _watch(given: OperatorSettings, workflow_id: str) -> None:
     while (ended := frame.run(drain_view.watch(workflow_id))) is None:
         if drain_view.wants_to_stop():
-            frame.run(_stop(given, "Ctrl-C while watching"))
+            frame.run(_stop(given, workflow_id, "Ctrl-C while watching"))
             typer.echo("the drain ends after the batches in hand")
         else:
             typer.echo("the drain goes on: booking-expiration drain status --watch, booking-expiration drain stop --reason …")
@@ -156,7 +152,7 @@ def _watch(given: OperatorSettings, workflow_id: str) -> None:
 
 
 async def _start(given: OperatorSettings, order: DrainOrder, *, past_hold: bool) -> dict[str, Any]:
-    client, workflow_id = await frame.temporal(), _id(given)
+    client, workflow_id = await frame.temporal(), drain_runs.usual_id(given)
     async with frame.database(given) as pool, UnitOfWork(pool) as connection:
         hold = await controls.hold(connection, await server.clock(connection))
     if hold.on and not past_hold:
@@ -164,8 +160,8 @@ async def _start(given: OperatorSettings, order: DrainOrder, *, past_hold: bool)
             "the safety catch holds the cycles: more bookings are due than BOOKING_EXPIRATION_HOLD_ABOVE allows. Look at the "
             "deadlines first (booking-expiration preview --by tenant); to drain all the same add --past-hold"
         )
-    if await _is_running(client.get_workflow_handle(workflow_id)):
-        raise CommandError(_already(workflow_id))
+    if running := await drain_runs.running(client, given):
+        raise CommandError(_already(running[0].id))
     if not await pollers.live(client, given.task_queue):
         typer.echo(f"warning: {pollers.none_polls(given.task_queue)}, so the drain waits for one", err=True)
     details = {"limits": drain_limits.of_order(order).given(), "phase": order.phase}
@@ -180,16 +176,16 @@ async def _start(given: OperatorSettings, order: DrainOrder, *, past_hold: bool)
 async def _started(client: Client, given: OperatorSettings, order: DrainOrder) -> str | None:
     try:
         handle = await client.start_workflow(
-            TYPE,
+            runs.DRAIN,
             order,
-            id=_id(given),
+            id=drain_runs.usual_id(given),
             task_queue=given.task_queue,
             memo={WRITTEN_DOWN: order.recorded},
             static_summary=SUMMARY.format(cap=order.cap, lanes=order.lanes),
             static_details=DETAILS,
         )
     except WorkflowAlreadyStartedError:
-        raise CommandError(_already(_id(given))) from None
+        raise CommandError(_already(drain_runs.usual_id(given))) from None
     return handle.first_execution_run_id
 
 
@@ -197,37 +193,25 @@ def _already(workflow_id: str) -> str:
     return f"a drain is running already ({workflow_id}): booking-expiration drain status, drain limits or drain stop"
 
 
-async def _is_running(handle: "WorkflowHandle[Any, Any]") -> bool:
-    try:
-        return (await runs.describe(handle, drain_view.MISSING)).status is WorkflowExecutionStatus.RUNNING
-    except CommandError:
-        return False
+async def _story(given: OperatorSettings, workflow_id: str | None) -> runs.Story:
+    described = await drain_runs.to_look_at(given, workflow_id)
+    return await runs.story((await frame.temporal()).get_workflow_handle(described.id), described)
 
 
-async def _story(given: OperatorSettings) -> runs.Story:
-    handle = (await frame.temporal()).get_workflow_handle(_id(given))
-    return await runs.story(handle, await runs.describe(handle, drain_view.MISSING))
+async def _to_watch(given: OperatorSettings, workflow_id: str | None) -> str:
+    return (await drain_runs.to_look_at(given, workflow_id)).id
 
 
-async def _running(given: OperatorSettings) -> "WorkflowHandle[Any, Any]":
-    handle = (await frame.temporal()).get_workflow_handle(_id(given))
-    if (await runs.describe(handle, drain_view.MISSING)).status is not WorkflowExecutionStatus.RUNNING:
-        raise CommandError(
-            "no drain runs just now: nothing was changed; booking-expiration drain status tells how the last one ended"
-        )
-    return handle
-
-
-async def _stop(given: OperatorSettings, reason: str) -> dict[str, Any]:
-    handle = await _running(given)
+async def _stop(given: OperatorSettings, workflow_id: str | None, reason: str) -> dict[str, Any]:
+    handle = await drain_runs.to_act_on(given, workflow_id, "drain stop")
     row = await frame.write_down(given, "stop_drain", f"workflow/{handle.id}", reason, {})
     await handle.signal("stop", StopRequest(reason=reason, actor=frame.actor(), recorded=row))
     return {"workflow_id": handle.id, "act": row}
 
 
-async def _change(given: OperatorSettings, wanted: DrainLimits) -> DrainProgress:
+async def _change(given: OperatorSettings, wanted: DrainLimits, workflow_id: str | None = None) -> DrainProgress:
     """First asked whether it would be taken, so that what is written down is what was done."""
-    handle = await _running(given)
+    handle = await drain_runs.to_act_on(given, workflow_id, "drain limits")
     now = await _now(handle)
     if not now.drain_limit:
         raise CommandError("the drain's limits stay as they are: it is just reading how much is due; try again in a few seconds")

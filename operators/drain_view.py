@@ -14,9 +14,9 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
 from activities.drain_messages import DrainProgress
 from operators import frame, runs, words
+from operators.drain_runs import MISSING
 from operators.runs import Story
 
-MISSING: Final = "no drain was ever started here: booking-expiration drain --cap N --reason …"
 EVERY: Final = 0.5
 LINE_EVERY: Final = 10
 """Seconds between two looks, and looks between two lines where there is no terminal."""
@@ -64,7 +64,7 @@ async def _lines(handle: "WorkflowHandle[Any, Any]", asked: asyncio.Event) -> St
     looks = 0
     while (ended := await _ended(handle)) is None and not asked.is_set():
         if looks % LINE_EVERY == 0 and (now := await _progress(handle)) is not None:
-            typer.echo(f"{now.so_far.expired:,} of {_aim(now):,} expired, {_said(now)}")
+            frame.say(f"{now.so_far.expired:,} of {_aim(now):,} expired, {_said(now)}")
         looks += 1
         await _wait(asked)
     return ended

@@ -5,12 +5,13 @@ import getpass
 import json
 import socket
 import sys
-from collections.abc import AsyncIterator, Collection, Coroutine
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Column, Table
 
 import connections
@@ -20,7 +21,7 @@ from activities.schedule_state import NoScheduleError, ScheduleConflictError
 from db import operator_actions
 from db.outbox import OutboxError
 from db.unit_of_work import Pool, UnitOfWork, open_pool
-from operators import refusals
+from operators import arguments, refusals
 from settings import OperatorSettings
 
 if TYPE_CHECKING:
@@ -32,7 +33,24 @@ Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; it is kept wit
 APPLICATION: Final = "booking-expiration command"
 """How the command's connections are called in pg_stat_activity."""
 
-console: Final = Console(width=None if sys.stdout.isatty() else 160)
+
+class Screen(Console):
+    """What is shown is data of others as well: nothing of it may command the terminal, or make a text read backwards."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """As the console does, without the characters that cannot be seen; its own colours and cursor moves stay."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield Segment("".join(filter(_seen, segment.text)), segment.style)
+
+
+def _seen(character: str) -> bool:
+    return character.isprintable() or character in "\n\N{NO-BREAK SPACE}"
+
+
+console: Final = Screen(width=None if sys.stdout.isatty() else 160)
 """What is piped or kept in a file is not squeezed into 80 columns."""
 
 
@@ -45,7 +63,7 @@ def actor() -> str:
     if given := settings().actor:
         return given
     try:
-        return f"{getpass.getuser()}@{socket.gethostname()}"
+        return arguments.actor(f"{getpass.getuser()}@{socket.gethostname()}")
     except (KeyError, OSError):  # a user id without a name, as in a container
         return f"unknown@{socket.gethostname()}"
 
@@ -58,7 +76,10 @@ def settings() -> OperatorSettings:
 @asynccontextmanager
 async def database(given: OperatorSettings) -> AsyncIterator[Pool]:
     """A pool for the operators' role. Raises `DatabaseError`."""
-    pool = await open_pool(given.operator_database_url.get_secret_value(), size=2, application=APPLICATION)
+    # No prepared statement outlives its transaction: behind pgbouncer the next one has another connection (trap 29), and a
+    # command asks everything once, so that it gains nothing from keeping them.
+    url = given.operator_database_url.get_secret_value()
+    pool = await open_pool(url, size=2, statement_cache_size=0, application=APPLICATION)
     try:
         yield pool
     finally:
@@ -95,8 +116,13 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def fail(message: str) -> NoReturn:
     """One line on standard error, exit code 1."""
-    typer.echo(one_line(message), err=True)
+    say(message, err=True)
     raise typer.Exit(1)
+
+
+def say(*lines: str, err: bool = False) -> None:
+    """Each on a line of its own, whatever stands in it."""
+    typer.echo("\n".join(map(one_line, lines)), err=err)
 
 
 def table(*names: str, whole: Collection[str] = ()) -> Table:
@@ -105,5 +131,10 @@ def table(*names: str, whole: Collection[str] = ()) -> Table:
 
 
 def print_json(answer: Any) -> None:
-    """The answer for programs: indented JSON on standard output, times in UTC, ids as text."""
-    typer.echo(json.dumps(answer, indent=2, default=str, ensure_ascii=False))
+    """The answer for programs: indented JSON on standard output, times in UTC, ids as text; what cannot be seen is escaped."""
+    lines = json.dumps(answer, indent=2, default=str, ensure_ascii=False).split("\n")
+    typer.echo("\n".join(line if line.isprintable() else "".join(map(_escaped, line)) for line in lines))
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else json.dumps(character)[1:-1]

@@ -23,8 +23,8 @@ MOST: Final = 10_000
 """Acts that one answer holds at most."""
 
 ELSEWHERE: Final = (
-    "Not in this list: a pause of the schedule or a terminate done in the Web UI. Those are Temporal's own record: the note on "
-    "the schedule's page, the last event of the workflow's history, and the server's audit log."
+    "Not in this list: a pause, a resume, a trigger or a deletion of the schedule, and a terminate, done in the Web UI. They are "
+    "Temporal's own record: the note on the schedule's page, the last event of the workflow's history, the server's audit log."
 )
 
 Booking = Annotated[str | None, typer.Argument(metavar="BOOKING", help="A booking's id.")]

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from db import outbox, outbox_reading, server
-from db.outbox_reading import Filter, Unfinished, Whole
+from db.outbox_reading import Filter, State, Unfinished, Whole
 from db.reading import reading
 from db.unit_of_work import UnitOfWork
 from operators import arguments, frame, spreading, words
@@ -25,7 +25,7 @@ Topic = Annotated[str | None, typer.Option("--topic", help="Only of this topic."
 Tenant = Annotated[str | None, typer.Option("--tenant", metavar="ID", help="Only of this tenant.")]
 OlderThan = Annotated[str | None, typer.Option("--older-than", metavar="TIME", help="Only those that wait for longer: 10m, 2h.")]
 Error = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Only parked ones whose reason contains this text.")]
-State = Annotated[
+Which = Annotated[
     bool | None, typer.Option("--parked/--unpublished", help="Only those set aside, or only those that go out by themselves.")
 ]
 Limit = Annotated[int | None, typer.Option("--limit", help="At most so many records.")]
@@ -36,17 +36,11 @@ Over = Annotated[str | None, typer.Option("--over", metavar="TIME", help="Spread
 
 @app.command("list")
 def list_(
-    *, topic: Topic = None, tenant: Tenant = None, older_than: OlderThan = None, error: Error = None, parked: State = None,
+    *, topic: Topic = None, tenant: Tenant = None, older_than: OlderThan = None, error: Error = None, parked: Which = None,
     limit: Limit = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """List records that are neither published nor given up: parked ones first, each kind oldest first."""
-    wanted = Filter(
-        state=None if parked is None else "parked" if parked else "waiting",
-        topic=topic,
-        tenant=None if tenant is None else arguments.identifier(tenant, "--tenant"),
-        older_than=None if older_than is None else arguments.span(older_than, "--older-than"),
-        error=error,
-    )
+    wanted = _filter(None if parked is None else "parked" if parked else "waiting", topic, tenant, older_than, error)
     most = arguments.between(50 if limit is None else limit, 1, MOST, "--limit")
     found, at = frame.run(_find(frame.settings(), wanted, most))
     if as_json:
@@ -55,6 +49,16 @@ def list_(
         frame.console.print(_list(found, at) if found else Text("No such record waits, and none is set aside."))
         if len(found) == most:
             frame.console.print(Text(f"There may be more than these {most:,}: --limit, or a filter.", style="dim"))
+
+
+def _filter(state: State | None, topic: str | None, tenant: str | None, older_than: str | None, error: str | None) -> Filter:
+    return Filter(
+        state=state,
+        topic=topic,
+        tenant=None if tenant is None else arguments.identifier(tenant, "--tenant"),
+        older_than=None if older_than is None else arguments.span(older_than, "--older-than"),
+        error=error,
+    )
 
 
 async def _find(given: OperatorSettings, wanted: Filter, limit: int) -> tuple[list[Unfinished], Any]:
@@ -105,8 +109,8 @@ def _whole(found: Whole) -> Table:
 
 @app.command()
 def requeue(
-    ids: Ids = None, *, reason: Reason, parked: AllParked = False, error: Error = None, limit: Limit = None, over: Over = None,
-    as_json: Json = False,
+    ids: Ids = None, *, reason: Reason, parked: AllParked = False, topic: Topic = None, tenant: Tenant = None,
+    older_than: OlderThan = None, error: Error = None, limit: Limit = None, over: Over = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Let publishers try parked records again: these ids, or --parked with a --limit. Their bookings' later events follow."""
     why, seconds = arguments.reason(reason), 0.0 if over is None else arguments.span(over, "--over").total_seconds()
@@ -114,20 +118,27 @@ def requeue(
         arguments.refuse(
             "requeue: give ids, or --parked --limit N; for example booking-expiration outbox requeue 42 --reason WHY"
         )
-    if ids and (error is not None or limit is not None):
-        arguments.refuse("--error and --limit go with --parked; ids are requeued as they are given")
+    wanted = _filter("parked", topic, tenant, older_than, error)
+    if ids and (wanted != Filter(state="parked") or limit is not None):
+        arguments.refuse("filters and --limit go with --parked; ids are requeued as they are given")
     if parked and limit is None:
         arguments.refuse(
             "--parked needs --limit N, the most that may go out; `booking-expiration outbox list --parked` shows them"
         )
     given = frame.settings()
     if ids:
-        wanted = sorted({arguments.record_id(each) for each in ids})
-        done = frame.run(spreading.ids(given, wanted, why, seconds))
+        done = frame.run(spreading.ids(given, _record_ids(ids), why, seconds))
     else:
         most = arguments.between(limit or 0, 1, MOST, "--limit")
-        done = frame.run(spreading.parked(given, Filter(state="parked", error=error), most, why, seconds))
+        done = frame.run(spreading.parked(given, wanted, most, why, seconds))
     _say_requeued(done, as_json=as_json)
+
+
+def _record_ids(ids: Sequence[str]) -> list[int]:
+    wanted = sorted({arguments.record_id(each) for each in ids})
+    if len(wanted) > MOST:
+        arguments.refuse(f"requeue: {len(wanted):,} ids are more than {MOST:,}; give them in parts, or --parked --limit N")
+    return wanted
 
 
 def _say_requeued(done: spreading.Requeued, *, as_json: bool) -> None:
@@ -151,7 +162,7 @@ def skip(
     found = frame.run(_show(given, record_id))
     lost = _lost(found)
     if not yes and found.published_at is None and found.skipped_at is None:
-        typer.echo(f"{lost}\nThis cannot be taken back.", err=True)
+        frame.say(lost, "This cannot be taken back.", err=True)
         typer.confirm("Give it up?", abort=True, err=True)
     frame.run(_skip(given, record_id, why))
     if as_json:
@@ -159,7 +170,7 @@ def skip(
             {"skipped": record_id, "event_id": str(found.event_id), "booking_id": str(found.booking_id), "lost": lost}
         )
     else:
-        typer.echo(f"skipped outbox record {record_id}. {lost}")
+        frame.say(f"skipped outbox record {record_id}. {lost}")
 
 
 async def _skip(given: OperatorSettings, record_id: int, reason: str) -> None:

@@ -7,6 +7,7 @@ import typer
 
 from activities.schedule_note import moment
 from db import controls, server
+from db.controls import Pause
 from db.unit_of_work import UnitOfWork
 from domain.events import Phase
 from operators import arguments, frame, words
@@ -19,17 +20,20 @@ app = typer.Typer(no_args_is_help=True, help="Stop one phase while the other one
 
 Which = Annotated[str, typer.Argument(metavar="Reserve|Booking", help="The phase, in upper or lower case.")]
 For = Annotated[str | None, typer.Option("--for", metavar="TIME", help="It goes on by itself after: 30m, 2h, 1d, up to 7d.")]
+Replace = Annotated[bool, typer.Option("--replace", help="With --for: also end a pause that has no end of its own.")]
 UpTo = Annotated[int, typer.Option("--up-to", metavar="N", help="Bookings to let through in all; 0 takes a release back.")]
 
 
 @app.command()
-def pause(phase: Which, *, reason: Reason, limit: For = None, as_json: Json = False) -> None:
+def pause(phase: Which, *, reason: Reason, limit: For = None, replace: Replace = False, as_json: Json = False) -> None:
     """Expire no more bookings of this phase, from the next cycle on (within a minute); a drain leaves it out, too."""
     which, why, length = arguments.phase(phase, "PHASE"), arguments.reason(reason), arguments.pause_length(limit)
-    until = frame.run(_pause(frame.settings(), which, why, length))
+    until, replaced = frame.run(_pause(frame.settings(), which, why, length, replace=replace))
     end = moment(until) if until else f"somebody ends it: booking-expiration phase resume {which} --reason …"
-    done = {"phase": which, "paused": True, "until": words.plain(until)}
-    _say(done, f"phase {which}: paused from the next cycle on, until {end}. The other phase goes on.", as_json=as_json)
+    done = {"phase": which, "paused": True, "until": words.plain(until), "replaced": words.plain(replaced)}
+    lines = [f"phase {which}: paused from the next cycle on, until {end}. The other phase goes on."]
+    lines += [f"this replaces the pause by {replaced.actor}: {replaced.reason}"] if replaced else []
+    _say(done, *lines, as_json=as_json)
 
 
 @app.command()
@@ -50,12 +54,17 @@ def release_hold(*, up_to: UpTo, reason: Reason, as_json: Json = False) -> None:
     _say(done, f"release: {line}", as_json=as_json)
 
 
-async def _pause(given: OperatorSettings, phase: Phase, reason: str, length: timedelta | None) -> datetime | None:
+async def _pause(
+    given: OperatorSettings, phase: Phase, reason: str, length: timedelta | None, *, replace: bool
+) -> tuple[datetime | None, Pause | None]:
     async with frame.database(given) as pool, UnitOfWork(pool) as connection:
         now = await server.clock(connection)
-        until = now + length if length else None
-        await controls.pause(connection, phase, now, until, actor=frame.actor(), reason=reason)
-    return until
+        until, actor = now + length if length else None, frame.actor()
+        try:
+            replaced = await controls.pause(connection, phase, now, until, actor=actor, reason=reason, replace=replace)
+        except controls.EndlessPauseError as error:
+            raise CommandError(f"{error}; --for would end that too. Leave --for out, or end it with --replace") from None
+    return until, replaced
 
 
 async def _resume(given: OperatorSettings, phase: Phase, reason: str) -> None:
@@ -75,5 +84,5 @@ async def _release(given: OperatorSettings, up_to: int, reason: str) -> dict[str
     return {"allowance": up_to}
 
 
-def _say(done: dict[str, Any], line: str, *, as_json: bool) -> None:
-    frame.print_json(done) if as_json else typer.echo(line)
+def _say(done: dict[str, Any], *lines: str, as_json: bool) -> None:
+    frame.print_json(done) if as_json else frame.say(*lines)

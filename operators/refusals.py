@@ -5,8 +5,10 @@ from collections.abc import Callable
 from typing import Final
 
 from temporalio.exceptions import TemporalError
+from temporalio.service import RPCError
 
 import settings as configuration
+from activities import schedule_state
 from connections import TemporalUnreachableError
 from db.errors import DatabaseError, DatabaseUnavailableError
 from db.privileges import NEEDS
@@ -32,7 +34,10 @@ def line(error: Exception, settings: Callable[[], OperatorSettings]) -> str:
             return said(error, settings())
         case CannotStartError():
             return str(error)
-    return f"Temporal at {configuration.temporal()['target_host']}: {error}"
+    where, what = f"Temporal at {configuration.temporal()['target_host']}", str(error)
+    if isinstance(error, RPCError) and schedule_state.no_namespace(error):
+        what = f"{what.rstrip('.')}: is TEMPORAL_NAMESPACE right?"
+    return f"{where}: {what}"
 
 
 def said(error: DatabaseError, settings: OperatorSettings) -> str:

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import warnings
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -9,8 +10,9 @@ from typing import Annotated, Any, Final
 
 import typer
 from temporalio.client import Client, WorkflowExecution, WorkflowHistory
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
+from activities import schedule_state
 from operators import arguments, frame, runs, words
 from operators.frame import Json
 from operators.replaying.replay import ours, replay, type_of
@@ -20,6 +22,8 @@ Type = Annotated[str, typer.Option("--workflow-type", metavar="TYPE", help="Only
 Since = Annotated[
     str, typer.Option("--since", metavar="TIME", help="Only runs that started since: 2h, 1d or 2026-07-01T12:00:00Z.")
 ]
+
+_NEVER_BEGUN: Final = r"coroutine '_WorkflowInstanceImpl\._apply_initialize_workflow\.<locals>\.run_workflow' was never awaited"
 
 LOOK_AT: Final = "Are TEMPORAL_ADDRESS and TEMPORAL_NAMESPACE right, and --workflow-type and --since not too narrow?"
 
@@ -66,8 +70,7 @@ def command(*, last: Last = 100, workflow_type: Type = "", since: Since = "", as
     types = [type_of(each) for each in ours()]
     if workflow_type and workflow_type not in types:
         arguments.refuse(f"--workflow-type: {workflow_type!r} is no workflow of this code; there are {', '.join(types)}")
-    # A replay that fails is told by us, in one line; the SDK would add a traceback.
-    logging.getLogger("temporalio").setLevel(logging.CRITICAL + 1)
+    without_noise()
     found = frame.run(_replayed([workflow_type] if workflow_type else types, last, _moment(since)))
     if as_json:
         frame.print_json(as_data(found))
@@ -77,6 +80,15 @@ def command(*, last: Last = 100, workflow_type: Type = "", since: Since = "", as
         frame.fail(f"nothing was replayed: namespace {found.namespace} has no such run. {LOOK_AT}")
     if found.differing:
         raise typer.Exit(1)
+
+
+def without_noise() -> None:
+    """A replay that fails is told by us, in one line, for the rest of this process.
+
+    The SDK would add a traceback, and Python, of a run whose constructor refuses its arguments, that its body was never begun.
+    """
+    logging.getLogger("temporalio").setLevel(logging.CRITICAL + 1)
+    warnings.filterwarnings("ignore", _NEVER_BEGUN, RuntimeWarning)
 
 
 def _moment(since: str) -> datetime | None:
@@ -116,7 +128,7 @@ async def _histories(
         try:
             history = await client.get_workflow_handle(execution.id, run_id=execution.run_id).fetch_history()
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
+            if not schedule_state.not_there(error):
                 raise
             found.gone += 1  # the namespace keeps runs for a time only
             continue
@@ -127,8 +139,8 @@ async def _histories(
 def _print(found: Found) -> None:
     for run in found.differing:
         more = f" (and {len(run.differences) - 1} more, see --json)" if len(run.differences) > 1 else ""
-        typer.echo(f"{run.workflow_id} {run.run_id} {run.status}: {run.differences[0]}{more}")
-    typer.echo(found.summary())
+        frame.say(f"{run.workflow_id} {run.run_id} {run.status}: {run.differences[0]}{more}")
+    frame.say(found.summary())
 
 
 def as_data(found: Found) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Workflow runs as operators see them: found by type, with what their search attributes, results and failures say."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -17,11 +17,27 @@ from temporalio.client import (
     WorkflowQueryFailedError,
 )
 from temporalio.exceptions import ApplicationError, TemporalError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
+from activities import schedule_state
 from operators import words
 from operators.frame import CommandError
 from workflows import search_attributes
+
+CYCLE: Final = "BookingExpirationCycle"
+DRAIN: Final = "BookingExpirationDrain"
+KINDS: Final = {
+    CYCLE: "a cycle: booking-expiration cycle show, cycle stop",
+    DRAIN: "a drain: booking-expiration drain status, drain stop",
+    "BookingExpirationResume": "the timer that ends a pause: booking-expiration schedule show, schedule resume",
+}
+"""What runs here, and the commands for it."""
+
+JUST_BEGUN: Final = "One that has just begun may take a second or two to be listed: ask again, or name its id"
+"""What to say where nothing was found: the server's list is behind."""
+
+AT_ONCE: Final = 20
+"""Runs that are looked at; more than one of a kind is an accident already."""
 
 QUERY_LIMIT: Final = timedelta(seconds=5)
 """How long a worker may take to answer a query."""
@@ -82,12 +98,69 @@ def status(each: WorkflowExecution) -> str:
     return each.status.name.lower() if each.status else "unknown"
 
 
+def quoted(text: str) -> str:
+    """The text as a query has it."""
+    return "'" + text.replace("'", "") + "'"
+
+
+async def running(client: Client, workflow_type: str, query: str, ids: Sequence[str]) -> list[WorkflowExecutionDescription]:
+    """The runs of a type that go on just now: those of `ids` first, then those that the server lists. Raises `RPCError`.
+
+    Each by its own word, since the list is seconds behind. Without the list those of `ids` are all that is known of.
+    """
+    found = await _going_on(client, workflow_type, ids)
+    try:
+        listed = await newest(client, workflow_type, AT_ONCE, f"{query} AND ExecutionStatus = 'Running'")
+    except RPCError:
+        if not found:
+            raise
+        return found
+    known_ids = {each.id for each in found}
+    return found + await _going_on(client, workflow_type, [run.workflow_id for run in listed if run.workflow_id not in known_ids])
+
+
+async def _going_on(client: Client, workflow_type: str, ids: Iterable[str]) -> list[WorkflowExecutionDescription]:
+    looked_at = [await known(client, each) for each in dict.fromkeys(ids)]
+    return [
+        each
+        for each in looked_at
+        if each and each.workflow_type == workflow_type and each.status is WorkflowExecutionStatus.RUNNING
+    ]
+
+
+def only(found: Sequence[WorkflowExecutionDescription], kind: str, command: str) -> WorkflowExecutionDescription:
+    """The one that there is. Raises `CommandError` where there are several: a person says which one is meant."""
+    if len(found) == 1:
+        return found[0]
+    ids = ", ".join(each.id for each in found)
+    raise CommandError(f"{len(found)} {kind} run, say which one is meant: {ids}; booking-expiration {command} {found[0].id} …")
+
+
+async def known(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:
+    """What the server knows of the newest run of this id, whatever its type, or None."""
+    try:
+        return await client.get_workflow_handle(workflow_id).describe()
+    except RPCError as error:
+        if schedule_state.not_there(error):
+            return None
+        raise
+
+
+async def of_type(client: Client, workflow_id: str, wanted: str, kind: str, look: str) -> WorkflowExecutionDescription:
+    """What the server knows of it. Raises `CommandError` where there is none, and for whatever else has this id."""
+    if (described := await known(client, workflow_id)) is None:
+        raise CommandError(f"there is no {kind} {workflow_id}; {look}")
+    if (found := described.workflow_type) != wanted:
+        raise CommandError(f"{workflow_id} is no {kind} but {KINDS.get(found, f'a {found}; {look}')}. Nothing was changed")
+    return described
+
+
 async def describe(handle: "WorkflowHandle[Any, Any]", missing: str) -> WorkflowExecutionDescription:
     """What the server knows of a run. Raises `CommandError` with `missing` when there is none."""
     try:
         return await handle.describe()
     except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
+        if schedule_state.not_there(error):
             raise CommandError(missing) from None
         raise
 

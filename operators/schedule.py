@@ -1,6 +1,6 @@
 """`booking-expiration schedule …`: what fires the cycle every minute, and how to stop, resume and trigger it."""
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -8,9 +8,6 @@ import settings as configuration
 from operators import arguments, frame, schedule_acts, schedule_view
 from operators.frame import Json
 from operators.schedule_acts import Done
-
-MAX_REASON: Final = 500
-"""Characters: it stands on the schedule's page."""
 
 app = typer.Typer(no_args_is_help=True, help="The schedule that fires the cycle every minute.")
 
@@ -33,30 +30,30 @@ def show(*, as_json: Json = False) -> None:
 def apply(*, reason: WhyApplied = "as the code wants it", as_json: Json = False) -> None:
     """Create the schedule or bring it up to date; a pause, a note or a limit set by an operator stays (D1)."""
     given = frame.settings()
-    change = frame.run(schedule_acts.apply(given, arguments.reason(reason, MAX_REASON)))
+    change = frame.run(schedule_acts.apply(given, arguments.reason(reason)))
     if as_json:
         frame.print_json({"schedule": given.schedule_id, "change": change})
     else:
-        typer.echo(f"schedule {given.schedule_id}: {change}")
+        frame.say(f"schedule {given.schedule_id}: {change}")
 
 
 @app.command()
 def pause(*, reason: Reason, limit: For = None, replace: Replace = False, as_json: Json = False) -> None:
     """Start no more cycles; the one that runs is finished. The reason is added to the schedule's note."""
-    why, length = arguments.reason(reason, MAX_REASON), arguments.pause_length(limit)
+    why, length = arguments.reason(reason), arguments.pause_length(limit)
     _say(frame.run(schedule_acts.pause(frame.settings(), why, length, replace=replace)), as_json=as_json)
 
 
 @app.command()
 def resume(*, reason: Reason, as_json: Json = False) -> None:
     """Start cycles again, and restore the schedule's note, whoever paused it and wherever."""
-    _say(frame.run(schedule_acts.resume(frame.settings(), arguments.reason(reason, MAX_REASON))), as_json=as_json)
+    _say(frame.run(schedule_acts.resume(frame.settings(), arguments.reason(reason))), as_json=as_json)
 
 
 @app.command()
 def trigger(*, reason: WhyNow = "a cycle is wanted now", as_json: Json = False) -> None:
     """Run one cycle now, also while the schedule is paused; refuses while a cycle runs, as the server would drop it silently."""
-    _say(frame.run(schedule_acts.trigger(frame.settings(), arguments.reason(reason, MAX_REASON))), as_json=as_json)
+    _say(frame.run(schedule_acts.trigger(frame.settings(), arguments.reason(reason))), as_json=as_json)
 
 
 async def _show(schedule_id: str) -> schedule_view.Shown:
@@ -65,8 +62,8 @@ async def _show(schedule_id: str) -> schedule_view.Shown:
 
 def _say(done: Done, *, as_json: bool) -> None:
     for warning in done.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        frame.say(f"warning: {warning}", err=True)
     if as_json:
         frame.print_json({**done.data, "warnings": done.warnings})
     else:
-        typer.echo("\n".join(done.lines))
+        frame.say(*done.lines)

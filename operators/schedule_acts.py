@@ -19,9 +19,9 @@ from activities.schedule_note import NOTE, Pause, moment
 from activities.schedule_state import ScheduleConflictError, altered
 from db import server
 from db.unit_of_work import UnitOfWork
-from operators import frame, pollers
+from operators import frame, pollers, timer
 from operators.frame import CommandError
-from operators.schedule_view import as_dict, timer_id, who_paused
+from operators.schedule_view import as_dict, who_paused
 from settings import OperatorSettings
 from workflows import resume_later, schedule
 
@@ -132,7 +132,7 @@ async def _start_timer(client: Client, given: OperatorSettings, order: ResumeOrd
     started = await client.start_workflow(
         resume_later.BookingExpirationResume.run,
         order,
-        id=timer_id(order.mark),
+        id=timer.workflow_id(order.mark),
         task_queue=given.task_queue,
         static_summary=resume_later.SUMMARY,
         static_details=resume_later.details(order),

@@ -10,8 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 from temporalio.api.schedule.v1 import ScheduleState
 from temporalio.api.workflowservice.v1 import DescribeScheduleResponse
-from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.client import Client
 
 import settings as configuration
 from activities import schedule_note, schedule_state
@@ -19,15 +18,10 @@ from activities.schedule_note import Pause, moment
 from db import controls, server
 from db.controls import Pause as PhasePause
 from db.reading import reading
-from operators import frame, sources, words
+from operators import frame, sources, timer, words
 from settings import OperatorSettings
 
 UNKNOWN: Final = "somebody, in the Web UI or by another program"
-
-
-def timer_id(mark: str) -> str:
-    """The workflow that will end the pause of this mark."""
-    return f"booking-expiration-resume-{mark}"
 
 
 def who_paused(state: ScheduleState) -> Pause | None:
@@ -60,8 +54,9 @@ class Shown:
 
     def as_json(self) -> dict[str, Any]:
         """The server's answer, with the pauses beside it."""
-        timer = {"workflow_id": timer_id(self.pause.mark), "running": self.timer_runs} if self.pause and self.pause.mark else None
-        ours = {"pause": as_dict(self.pause), "timer": timer, "paused_phases": words.plain(self.phases)}
+        mark = self.pause.mark if self.pause else None
+        ending = {"workflow_id": timer.workflow_id(mark), "running": self.timer_runs} if mark else None
+        ours = {"pause": as_dict(self.pause), "timer": ending, "paused_phases": words.plain(self.phases)}
         return {**MessageToDict(self.described), **ours}
 
     def table(self) -> Table:
@@ -99,9 +94,9 @@ class Shown:
         rows = [("paused by", f"{self.pause.by}, at {moment(self.pause.at)}"), ("reason", self.pause.reason)]
         if self.pause.until is None or self.pause.mark is None:
             return [*rows, ("until", "somebody resumes it")]
-        timer = f"workflow {timer_id(self.pause.mark)}"
-        gone = f"NOT by itself: {timer} is gone; resume it by hand"
-        return [*rows, ("until", f"{moment(self.pause.until)}, by {timer}" if self.timer_runs else gone)]
+        workflow = f"workflow {timer.workflow_id(self.pause.mark)}"
+        gone = f"NOT by itself: {workflow} is gone; resume it by hand"
+        return [*rows, ("until", f"{moment(self.pause.until)}, by {workflow}" if self.timer_runs else gone)]
 
     def _phases(self) -> str:
         if self.phases is None:
@@ -129,14 +124,4 @@ async def of_server(client: Client, schedule_id: str) -> Shown:
     """The same by Temporal alone. Raises `NoScheduleError`, `RPCError`."""
     described = await schedule_state.existing(client, schedule_id)
     pause = who_paused(described.schedule.state)
-    return Shown(schedule_id, described, pause, bool(pause and pause.mark and await _runs(client, timer_id(pause.mark))))
-
-
-async def _runs(client: Client, workflow_id: str) -> bool:
-    try:
-        described = await client.get_workflow_handle(workflow_id).describe()
-    except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
-            return False
-        raise
-    return described.status is WorkflowExecutionStatus.RUNNING
+    return Shown(schedule_id, described, pause, bool(await timer.runs(client, pause)))

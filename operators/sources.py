@@ -4,7 +4,7 @@ import asyncio
 import io
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import redirect_stderr
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, Generic, TypeVar
 
@@ -16,7 +16,7 @@ from activities import schedule_note, schedule_state
 from activities.schedule_note import Pause
 from activities.schedule_state import Frontend
 from connections import TemporalUnreachableError
-from operators import frame, refusals
+from operators import frame, refusals, timer
 from settings import OperatorSettings
 
 T = TypeVar("T")
@@ -29,13 +29,17 @@ USED_UP: Final = "its limited number of runs is used up"
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The schedule that starts the cycles; moments in UTC. Without it, `exists` is False and the rest says nothing."""
+    """The schedule that starts the cycles; moments in UTC. Without it, `exists` is False and the rest says nothing.
+
+    `timer_runs`: whether what shall end a pause is there; None where nobody gave the pause an end.
+    """
 
     schedule_id: str = ""
     exists: bool = False
     paused: bool = False
     note: str = ""
     pause: Pause | None = None
+    timer_runs: bool | None = None
     used_up: bool = False
     last_run: datetime | None = None
     next_run: datetime | None = None
@@ -54,7 +58,10 @@ def renew(schedule_id: str) -> str:
 async def schedule(client: Frontend, schedule_id: str) -> Schedule:
     """The schedule as Temporal has it. Raises `RPCError`."""
     described = await schedule_state.describe(client, schedule_id)
-    return Schedule(schedule_id) if described is None else _schedule(schedule_id, described)
+    if described is None:
+        return Schedule(schedule_id)
+    found = _schedule(schedule_id, described)
+    return replace(found, timer_runs=await timer.runs(client, found.pause))
 
 
 def _schedule(schedule_id: str, described: DescribeScheduleResponse) -> Schedule:
@@ -133,6 +140,6 @@ async def attempt(source: str, work: Awaitable[T], given: OperatorSettings, unre
 def report(unreadable: Mapping[str, str]) -> None:
     """Which sources could not be read and why, one line each on standard error, and exit code 1; nothing where all were."""
     for source, why in sorted(unreadable.items()):
-        typer.echo(f"{source} could not be read: {why}", err=True)
+        frame.say(f"{source} could not be read: {why}", err=True)
     if unreadable:
         raise typer.Exit(1)

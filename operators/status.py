@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from rich.table import Table
@@ -79,26 +79,36 @@ async def _temporal(given: OperatorSettings) -> tuple[Schedule, list[Poller]]:
 
 def lines(found: Status) -> list[Line]:
     """The screen, line by line."""
+    now = found.at or datetime.now(UTC)
     return [
-        *(_schedule_line(found.schedule) if found.schedule else [Line("schedule", None, "not read")]),
+        *(_schedule_line(found.schedule, now) if found.schedule else [Line("schedule", None, "not read")]),
         *(_database_lines(found.database) if found.database else [Line("database", None, "not read")]),
         *(_worker_lines(found.pollers) if found.pollers is not None else [Line("workers", None, "not read")]),
     ]
 
 
-def _schedule_line(schedule: Schedule) -> Iterator[Line]:
+def _schedule_line(schedule: Schedule, now: datetime) -> Iterator[Line]:
     if not schedule.exists:
         yield Line("schedule", False, "does not exist: no cycle starts. booking-expiration schedule apply")
         return
     runs = f"last run {words.moment(schedule.last_run)}, next {words.moment(schedule.next_run) if schedule.next_run else 'none'}"
     if schedule.paused:
         why = f"paused by {schedule.pause.by}: {schedule.pause.reason}" if schedule.pause else f"paused: {schedule.note}"
-        until = f", until {words.moment(schedule.pause.until)}" if schedule.pause and schedule.pause.until else ""
-        yield Line("schedule", False, f"{why}{until}; {runs}")
+        yield Line("schedule", False, f"{why}{_until(schedule, now)}; {runs}")
     elif schedule.used_up:
         yield Line("schedule", False, f"{sources.USED_UP}; {runs}. {sources.renew(schedule.schedule_id)}")
     else:
         yield Line("schedule", True, f"running; {runs}")
+
+
+def _until(schedule: Schedule, now: datetime) -> str:
+    """The end of a pause, and what has become of it: without its timer, or without a worker, nobody resumes it."""
+    if schedule.pause is None or schedule.pause.until is None:
+        return ""
+    end = words.moment(schedule.pause.until)
+    if not schedule.timer_runs:
+        return f", until somebody resumes it: its timer, for {end}, is gone"
+    return f", until {end}" + (" (over, and nothing has resumed it: does a worker poll?)" if schedule.pause.until < now else "")
 
 
 def _database_lines(seen: Overview) -> Iterator[Line]:

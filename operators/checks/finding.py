@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from temporalio.service import RPCError
+
+from activities import schedule_state
+
 LIMIT: Final = 8.0
 """Seconds that any check may take; all of them run at once."""
 
@@ -46,5 +50,13 @@ async def within_limit(check: str, work: Coroutine[Any, Any, Finding]) -> Findin
         return asking.result()
     except NotLookedAtError as error:
         return Finding(check, State.WARN, f"not looked at: {error}")
+    except RPCError as error:
+        if schedule_state.no_namespace(error):  # another line says so
+            return Finding(check, State.WARN, f"not looked at: {error}")
+        return _broken(check, error)
     except Exception as error:  # noqa: BLE001 # one broken check must not hide what the others found
-        return Finding(check, State.FAIL, f"{type(error).__name__}: {error}", "put that right, then ask again")
+        return _broken(check, error)
+
+
+def _broken(check: str, error: Exception) -> Finding:
+    return Finding(check, State.FAIL, f"{type(error).__name__}: {error}", "put that right, then ask again")

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, TypeVar
 
-from pydantic import SecretStr
 from temporalio.client import Client
 
 import connections
@@ -16,7 +15,7 @@ from db.unit_of_work import Pool, open_pool
 from operators.checks.finding import NotLookedAtError
 from operators.frame import APPLICATION
 from operators.sources import loaded
-from settings import KafkaSettings, OperatorSettings, ScheduleSettings
+from settings import KafkaSettings, OperatorSettings, ScheduleSettings, Settings
 
 T = TypeVar("T")
 
@@ -72,8 +71,8 @@ class Places:
         self.temporal = loaded(configuration.temporal)
         self.push = loaded(configuration.opentelemetry)
         operator, worker, kafka, temporal = self.operator.value, self.worker.value, self.kafka.value, self.temporal.value
-        self.database = Place("the database", _pool(operator.operator_database_url) if operator else None)
-        self.workers_database = Place("the worker's database", _pool(worker.database_url) if worker else None)
+        self.database = Place("the database", _pool(operator.operator_database_url.get_secret_value(), 0) if operator else None)
+        self.workers_database = Place("the worker's database", _workers_pool(worker) if worker else None)
         self.client: Place[Client] = Place("Temporal", (lambda: connections.temporal(temporal)) if temporal else None)
         self.topic: Place[Found | str] = Place("Kafka", (lambda: _topic(kafka)) if kafka else None)
 
@@ -82,8 +81,15 @@ class Places:
         await asyncio.gather(self.database.close(connections.close), self.workers_database.close(connections.close))
 
 
-def _pool(url: SecretStr) -> Callable[[], Coroutine[Any, Any, Pool]]:
-    return lambda: open_pool(url.get_secret_value(), size=3, command_timeout=STATEMENT_LIMIT, application=APPLICATION)
+def _workers_pool(worker: Settings) -> Callable[[], Coroutine[Any, Any, Pool]]:
+    """As the worker will: what is wrong with its setting behind pgbouncer is to be seen here first (trap 29)."""
+    return _pool(worker.database_url.get_secret_value(), worker.database_statement_cache_size)
+
+
+def _pool(url: str, statements: int) -> Callable[[], Coroutine[Any, Any, Pool]]:
+    return lambda: open_pool(
+        url, size=3, command_timeout=STATEMENT_LIMIT, statement_cache_size=statements, application=APPLICATION
+    )
 
 
 async def _topic(kafka: KafkaSettings) -> Found | str:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -86,30 +85,6 @@ async def test_cycle_list_shows_counts_and_outcomes(world: World, admin: Admin) 
     assert [(run["outcome"], run["expired"]) for run in (newest, first)] == [("completed", 3), ("completed", 0)]
     assert (await _answer(world, "cycle", "list", "--outcome", "held"))["cycles"] == []
     assert "completed" in (await call(world, "cycle", "list")).out
-
-
-async def test_phase_pause_stops_one_phase(world: World, admin: Admin) -> None:
-    """Issue 4 §4: the paused phase keeps its bookings, the other goes on; after resume both do; each act has its row."""
-    await _due(admin, 3)
-    await _due(admin, 2, "Booked")
-    await world.start()
-    paused = await call(world, "phase", "pause", "reserve", "--for", "2h", *WHY)
-    assert (paused.code, "phase Reserve: paused from the next cycle on, until" in paused.out) == (0, True), paused
-    assert (await world.result())["Outcome"] == "paused"
-    assert await floor.statuses(admin) == {"Reserved": 3, "BookingExpired": 2}
-    assert await _answer(world, "phase", "resume", "Reserve", *WHY) == {"phase": "Reserve", "paused": False, "until": None}
-    assert (await world.result())["Outcome"] == "completed"
-    again = await call(world, "phase", "resume", "Reserve", *WHY)
-    assert (again.code, again.err) == (1, "phase Reserve is not paused; nothing changed\n")
-    assert await _acts(admin) == ["pause_phase", "resume_phase"]
-
-
-async def test_the_end_of_a_phases_pause_as_json(world: World) -> None:
-    """docs/commands.md: `until` is RFC 3339, as every moment of an answer."""
-    paused = await _answer(world, "phase", "pause", "Booking", "--for", "1h", *WHY)
-    length = datetime.fromisoformat(paused.pop("until")) - datetime.now(UTC)
-    assert paused == {"phase": "Booking", "paused": True}
-    assert timedelta(minutes=59) < length < timedelta(minutes=61)
 
 
 async def test_a_hold_until_it_is_released(world: World, admin: Admin) -> None:
@@ -235,11 +210,16 @@ async def test_a_held_job_is_not_drained_by_accident(world: World, admin: Admin)
         (["drain", "away"], 2, "No such command 'away' (see booking-expiration drain --help)"),
         (["drain", "status"], 1, "no drain was ever started here"),
         (["drain", "status", "--watch"], 1, "no drain was ever started here"),
-        (["drain", "stop", *WHY], 1, "no drain was ever started here"),
+        (["drain", "stop", *WHY], 1, "no drain runs just now: nothing was changed"),
+        (["drain", "stop", "nobody", *WHY], 1, "there is no drain nobody; see `booking-expiration drain status`"),
+        (["drain", "stop", "", *WHY], 2, "WORKFLOW_ID: it is empty"),
+        (["drain", "--cap", "5", "--reason", "x" * 501], 2, "--reason: 501 characters are too many; say why in up to 500"),
         (["cycle", "stop", *WHY], 1, "no cycle runs just now: nothing was changed"),
         (["cycle", "cancel", "nobody", *WHY], 1, "there is no cycle nobody"),
         (["cycle", "show", "nobody"], 1, "there is no cycle nobody"),
         (["cycle", "show"], 1, "no cycle is known"),
+        (["cycle", "show", ""], 2, "WORKFLOW_ID: it is empty"),
+        (["cycle", "cancel", " ", *WHY], 2, "WORKFLOW_ID: it is empty"),
         (["cycle", "list", "--limit", "0"], 2, "--limit: 0 is not from 1 to 1,000"),
         (["cycle", "list", "--outcome", "fine"], 2, "'fine' is none of completed"),
         (["cycle", "stop", "--reason", "  "], 2, "--reason: say why"),
@@ -248,6 +228,7 @@ async def test_a_held_job_is_not_drained_by_accident(world: World, admin: Admin)
         (["phase", "pause", "Reserve", "--for", "-5m", *WHY], 2, "'-5m' is no length of time"),
         (["phase", "pause", "Reserve", "--for", "8d", *WHY], 2, "more than 7d"),
         (["phase", "pause", "Reserve", "--for", "", *WHY], 2, "--for: '' is no length of time"),
+        (["phase", "pause", "Reserve", "--reason", "x" * 100_000], 2, "--reason: 100,000 characters are too many"),
         (["phase", "pause", "Reserve"], 2, "Missing option '--reason' / '-r' (see booking-expiration phase pause --help)"),
         (["release-hold", "--up-to", "-1", *WHY], 2, "--up-to: -1 is not from 0"),
     ],

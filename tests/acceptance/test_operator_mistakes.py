@@ -1,11 +1,12 @@
 """Bad input and servers that are away: one clear line each, an exit code, and nothing changed (issue 4)."""
 
 import asyncio
+import json
 import socket
 
 import pytest
 
-from tests import outbox_rows
+from tests import floor, outbox_rows
 from tests.acceptance.command import call
 from tests.acceptance.process import World
 from tests.conftest import Administrator
@@ -37,7 +38,9 @@ WRONG = [
     (["outbox", "skip", "42", "--yes", "--reason", " "], 2, "--reason: say why"),
     (["outbox", "requeue", *WHY], 2, "requeue: give ids, or --parked --limit N"),
     (["outbox", "requeue", "1", "--parked", *WHY], 2, "requeue: give ids, or --parked --limit N"),
-    (["outbox", "requeue", "1", "--limit", "5", *WHY], 2, "--error and --limit go with --parked"),
+    (["outbox", "requeue", "1", "--limit", "5", *WHY], 2, "filters and --limit go with --parked"),
+    (["outbox", "requeue", "1", "--tenant", NOBODY, *WHY], 2, "filters and --limit go with --parked"),
+    (["outbox", "requeue", "--parked", "--limit", "5", "--older-than", "soon", *WHY], 2, "--older-than: 'soon' is no length of"),
     (["outbox", "requeue", "--parked", *WHY], 2, "--parked needs --limit N"),
     (["outbox", "requeue", "--parked", "--limit", "10001", *WHY], 2, "--limit: 10001 is not from 1 to 10,000"),
     (["outbox", "requeue", "--parked", "--limit", "5", "--over", "soon", *WHY], 2, "--over: 'soon' is no length of time"),
@@ -84,6 +87,45 @@ async def test_no_database(world: World, arguments: list[str]) -> None:
     assert (done.code, done.err.count("\n")) == (1, 1), done
     assert "the database at 127.0.0.1:1/crm cannot be reached (" in done.err
     assert "is BOOKING_EXPIRATION_OPERATOR_DATABASE_URL right?" in done.err
+
+
+async def test_too_many_ids(world: World) -> None:
+    """Issue 4, requeue is capped: ids that are given by hand, too."""
+    done = await call(world, "outbox", "requeue", *map(str, range(1, 10_002)), *WHY)
+    assert (done.code, done.out, done.err[:44]) == (2, "", "requeue: 10,001 ids are more than 10,000; gi"), done
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["schedule", "show"],
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in (["schedule", "pause", *WHY], ["drain", "status"], ["drain", "stop", *WHY], ["cycle", "stop", *WHY])
+        ),
+    ],
+    ids=" ".join,
+)
+async def test_a_wrong_namespace(world: World, admin: Administrator, arguments: list[str]) -> None:
+    """Issue 4, bad input: a namespace that is not there is no missing schedule or drain; nothing is written or advised."""
+    done = await call(world, *arguments, TEMPORAL_NAMESPACE="nosuch")
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1), done
+    assert done.err.endswith(": Namespace nosuch is not found: is TEMPORAL_NAMESPACE right?\n")
+    assert await admin.fetchval("SELECT count(*) FROM crm.operator_actions") == 0
+
+
+async def test_what_is_told_in_a_wrong_namespace(world: World, admin: Administrator) -> None:
+    """Issue 4: `explain` and `preview` leave the schedule open, and `doctor` does not tell anybody to create one."""
+    booking = str((await floor.add(admin, 1, await floor.clock(admin) - floor.MINUTE))[0])
+    explained, previewed, examined = [
+        await call(world, *command, "--json", TEMPORAL_NAMESPACE="nosuch")
+        for command in (["explain", booking], ["preview"], ["doctor"])
+    ]
+    assert (json.loads(explained.out)["schedule"], "no_schedule" in explained.out + previewed.out) == (None, False)
+    assert [list(json.loads(done.out)["unreadable"]) for done in (explained, previewed)] == [["temporal"]] * 2
+    found = {each["check"]: each for each in json.loads(examined.out)["findings"]}
+    assert [found[name]["state"] for name in ("Temporal", "schedule", "schedule fires", "workers")] == ["FAIL", *["warn"] * 3]
+    assert "schedule apply" not in examined.out
 
 
 @pytest.mark.slow

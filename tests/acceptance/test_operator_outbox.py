@@ -93,6 +93,22 @@ async def test_requeue_is_capped(world: World, admin: Admin) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("option", ["--topic", "--tenant", "--older-than"])
+async def test_requeue_takes_the_filters_of_list(world: World, admin: Admin, option: str) -> None:
+    """Issue 4, requeue: by topic, tenant or age; the others stay parked."""
+    ids = await parked(admin, world, 3)
+    topic, tenant = "another.topic", "00000000-0000-0000-0000-00000000000a"
+    await admin.execute(
+        "UPDATE crm.outbox SET topic = $2, tenant_id = $3, recorded_at = now() - interval '1 hour' WHERE id = $1",
+        ids[1],
+        topic,
+        tenant,
+    )
+    value = {"--topic": topic, "--tenant": tenant, "--older-than": "30m"}[option]
+    assert (await answer(world, "requeue", "--parked", option, value, "--limit", "9", *WHY))["requeued"] == 1
+    assert [target for _, target, _ in await acts(admin)] == [f"outbox/{ids[1]}"]
+
+
 async def test_spread_over_time_in_slices(world: World, admin: Admin) -> None:
     """Issue 4, requeue --over: slice after slice over the given time, the progress on standard error."""
     await parked(admin, world, 5)

@@ -2,7 +2,7 @@
 
 import json
 import socket
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -10,7 +10,10 @@ import pytest
 from temporalio.api.schedule.v1 import ScheduleState
 
 from activities import schedule_state
-from operators import sources
+from activities.schedule_note import Pause
+from operators import sources, status
+from operators.sources import Schedule
+from operators.status import Status
 from tests import floor
 from tests.acceptance.command import call
 from tests.acceptance.process import World
@@ -54,6 +57,23 @@ async def test_status_says_what_is_wrong(world: World, admin: Admin) -> None:
     assert "101 overdue, the oldest for 1 h 0 min" in done.out
     assert "paused by ann until somebody resumes it: [bold]INC-1" in done.out
     assert "paused by the test" in done.out
+
+
+@pytest.mark.parametrize(
+    ("ahead", "timer_runs", "says"),
+    [
+        (MINUTE, True, ", until 2026-07-01 12:01:00Z; last run"),
+        (-MINUTE, True, ", until 2026-07-01 11:59:00Z (over, and nothing has resumed it: does a worker poll?); last run"),
+        (MINUTE, False, ", until somebody resumes it: its timer, for 2026-07-01 12:01:00Z, is gone; last run"),
+    ],
+)
+def test_status_says_what_became_of_a_pauses_end(ahead: timedelta, timer_runs: bool, says: str) -> None:  # noqa: FBT001 # a case
+    """Issue 4 §1 and §4: no pause is shown to end by itself when nothing will end it."""
+    now = datetime(2026, 7, 1, 12, tzinfo=UTC)
+    pause = Pause("anna", now - HOUR, "why", now + ahead, "ab")
+    schedule = Schedule("s", exists=True, paused=True, pause=pause, timer_runs=timer_runs)
+    (line, *_) = status.lines(Status(now, None, schedule, None))
+    assert line.text.startswith(f"paused by anna: why{says}")
 
 
 @pytest.mark.parametrize(
@@ -232,5 +252,6 @@ async def test_history_of_operators(world: World, admin: Admin) -> None:
     assert [act["action"] for act in seen["acts"]] == ["act 4", "act 3", "act 2"]
     assert len((await answer(world, "history", "--operator", "--since", since))["acts"]) == 4
     people = await call(world, "history", "--operator", COLUMNS="200")
+    assert "a resume, a trigger or a deletion of the schedule, and a terminate, done in the Web UI" in people.out
     assert "Temporal's own record" in people.out
     assert "[red]why" in people.out

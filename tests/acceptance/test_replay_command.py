@@ -1,15 +1,21 @@
 """`booking-expiration replay` on a real server: what fits, what does not, and what was typed wrong (issue 4 section 5)."""
 
+import gc
 import json
+import logging
+import warnings
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
 from temporalio import workflow
+from temporalio.client import WorkflowHistory
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from operators.replay import without_noise
+from operators.replaying.replay import from_json, replay
 from tests.acceptance.command import Done, call
-from tests.acceptance.process import World, a_namespace, soon
+from tests.acceptance.process import ROOT, World, a_namespace, soon
 from workflows import schedule
 
 
@@ -105,6 +111,24 @@ async def test_wrong_use(world: World, arguments: list[str], says: str) -> None:
     done = await call(world, "replay", *arguments)
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
     assert says in done.err
+
+
+async def test_arguments_that_a_constructor_refuses(caplog: pytest.LogCaptureFixture) -> None:
+    """Issue 4 section 5: a run that was started with one argument too many is replayed without a word of Python's."""
+    caplog.set_level(logging.NOTSET, "temporalio")  # so that the level is put back afterwards
+    history = from_json((ROOT / "tests/histories/0.2.0-drain-refused.json").read_text(encoding="utf-8"))
+    payloads = history.events[0].workflow_execution_started_event_attributes.input.payloads
+    payloads.append(payloads[0])
+
+    async def histories() -> AsyncIterator[WorkflowHistory]:
+        yield history
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        without_noise()
+        stopped = [replayed.stopped async for replayed in replay(histories())]
+        gc.collect()
+    assert (len(stopped), [str(each.message) for each in said]) == (1, [])
 
 
 async def test_temporal_away(world: World) -> None:

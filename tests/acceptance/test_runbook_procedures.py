@@ -149,6 +149,9 @@ async def test_pause_and_resume(reader: Reader) -> None:
     assert UUID(silence)
     await reader.types("resumed, next cycle at the full minute")
     await reader.types("phase Booking: paused from the next cycle on, until", "phase Booking: goes on with the next cycle")
+    async with an_alertmanager(reader.world.folder) as url:
+        silence = await reader.types("-", ALERTMANAGER_URL=url)
+    assert UUID(silence)
     await call(reader.world, "schedule", "pause", *WHY)
     await reader.types("paused, until 2")
 

@@ -113,7 +113,9 @@ async def test_pausing_twice_the_later_one_wins(running: World) -> None:
     assert not (await running.client.get_workflow_handle(first["timer"]).result())["resumed"]
     shown = await _data(await call(running, "schedule", "show", "--json"))
     assert (shown["schedule"]["state"]["paused"], shown["pause"]) == (True, second["pause"])
+    assert (await _data(await call(running, "status", "--json")))["schedule"]["timer_runs"]
     await running.client.get_workflow_handle(second["timer"]).terminate()
+    assert "until somebody resumes it: its timer, for" in (await call(running, "status", COLUMNS="200")).out
     assert "NOT by itself" in (await call(running, "schedule", "show", COLUMNS="200")).out
 
 

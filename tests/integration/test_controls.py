@@ -12,7 +12,7 @@ from activities.cycle_frame import CycleFrame
 from activities.expire_batch import ExpireBatch
 from activities.messages import ActsToRecord, BatchOrder, ClosingCycle, CycleResult, OperatorAct, Outcome
 from db import controls, gauges
-from db.controls import Hold, NothingHeldError, PhaseNotPausedError
+from db.controls import EndlessPauseError, Hold, NothingHeldError, PhaseNotPausedError
 from db.reading import reading
 from db.unit_of_work import Pool, UnitOfWork, open_pool
 from domain.events import Phase
@@ -67,6 +67,42 @@ async def test_a_pause_ends_by_itself_or_by_hand(pool: Pool, operator: Pool, adm
         await controls.resume(connection, Phase.BOOKING, now + MINUTE, actor="boris", reason="done")
     assert (await _open(pool)).paused == []
     assert [act[0] for act in await _acts(admin)] == ["pause_phase", "pause_phase", "resume_phase"]
+
+
+async def _pause(operator: Pool, until: Any, now: Any, *, replace: bool = False, actor: str = "boris") -> Any:
+    async with UnitOfWork(operator) as connection:
+        return await controls.pause(connection, Phase.RESERVE, now, until, actor=actor, reason="why", replace=replace)
+
+
+async def test_an_endless_pause_gets_no_end_by_accident(operator: Pool, admin: Admin) -> None:
+    """Issue 4 §4: what somebody paused until further notice ends by itself only if that is asked for; without an act else."""
+    now, later = await floor.clock(admin), timedelta(hours=2)
+    assert await _pause(operator, None, now, actor="anna") is None
+    with pytest.raises(EndlessPauseError, match="phase Reserve is paused without an end by anna: why"):
+        await _pause(operator, now + later, now)
+    assert (
+        await admin.fetchval("SELECT paused_until FROM crm.phase_pauses WHERE phase = 'Reserve'"),
+        len(await _acts(admin)),
+    ) == (
+        None,
+        1,
+    )
+    assert (await _pause(operator, now + later, now, replace=True)).actor == "anna"
+    assert (await _pause(operator, now + MINUTE, now)).until == now + later
+    assert await _pause(operator, None, now + later) is None  # the one before is over by then
+
+
+async def test_two_who_pause_at_once(operator: Pool, admin: Admin) -> None:
+    """Issue 4 §4: the guard is asked under the row's lock: beside an endless pause being made just then it waits, and refuses."""
+    now = await floor.clock(admin)
+    async with UnitOfWork(operator) as connection:
+        await controls.pause(connection, Phase.RESERVE, now, None, actor="anna", reason="why")
+        beside = asyncio.create_task(_pause(operator, now + MINUTE, now))
+        await asyncio.sleep(0.3)
+        assert not beside.done()
+    with pytest.raises(EndlessPauseError):
+        await beside
+    assert [act[1] for act in await _acts(admin)] == ["anna"]
 
 
 @pytest.mark.parametrize(("due", "limit", "allowed"), [(5, 0, None), (5, 5, None), (6, 5, 0)])
