@@ -9,11 +9,14 @@ import pytest
 
 from devstack import dashboard
 from tests import floor
+from tests.acceptance.command import call
 from tests.acceptance.process import ROOT, World, soon
 from tests.acceptance.prometheus import Prometheus, a_prometheus
 from tests.floor import MINUTE, Admin
 
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "ops/grafana/dashboards/pin-crm.json").read_text(encoding="utf-8"))
+
+ANNOTATIONS: dict[str, str] = {each["name"]: each["expr"] for each in DASHBOARD["annotations"]["list"]}
 
 
 def queries() -> dict[str, str]:
@@ -30,8 +33,9 @@ def bare(query: str) -> str:
     return query.partition(" or ")[0]
 
 
-async def _cycles(world: World, admin: Admin, prometheus: Prometheus, count: int, bookings: int = 5) -> None:
+async def _cycles(world: World, admin: Admin, prometheus: Prometheus, count: int) -> None:
     """So many cycles with something to expire, each seen by a scrape of its own."""
+    bookings = 5
     for _ in range(count):
         before = await prometheus.values("sum(crm_booking_expiration_items_total)")
         await floor.add(admin, bookings, await floor.clock(admin) - MINUTE)
@@ -43,9 +47,11 @@ async def _cycles(world: World, admin: Admin, prometheus: Prometheus, count: int
         await soon(seen, "a cycle in Prometheus")
 
 
-async def _drained_and_parked(world: World, admin: Admin, prometheus: Prometheus) -> None:
-    """What the annotations are about: 1,000 bookings in a minute, an alert, and a pause, which the tests' schedule always is."""
-    await _cycles(world, admin, prometheus, 5, bookings=200)
+async def _drained_and_parked(world: World, admin: Admin) -> None:
+    """What the annotations are about: a drain, an alert, and a pause, which the tests' schedule always is."""
+    await floor.add(admin, 300, await floor.clock(admin) - MINUTE)
+    done = await call(world, "drain", "--cap", "300", "--reason", "INC-7: for the test")
+    assert done.code == 0, done
     await admin.execute("""
         UPDATE crm.outbox
         SET published_at = NULL, kafka_partition = NULL, kafka_offset = NULL, parked_at = now(), park_reason = 'test'
@@ -60,13 +66,14 @@ async def test_o4_every_panel_shows_something(world: World, admin: Admin, tmp_pa
     async with a_prometheus(tmp_path, address) as prometheus:
         await prometheus.scraped(1)
         await _cycles(world, admin, prometheus, 2)
-        await _drained_and_parked(world, admin, prometheus)
+        assert await prometheus.values(ANNOTATIONS["Draining"]) == []
+        await _drained_and_parked(world, admin)
         for title, query in queries().items():
             await soon(lambda query=query: prometheus.values(bare(query)), f"something to show in: {title}", seconds=60)
         picture = await asyncio.to_thread(dashboard.draw, dashboard.Range(prometheus.address, minutes=2))
         assert "no data" not in picture
-        for annotation in DASHBOARD["annotations"]["list"]:
-            await soon(lambda expr=annotation["expr"]: prometheus.values(expr), f"an annotation: {annotation['name']}")
+        for name, expr in ANNOTATIONS.items():
+            await soon(lambda expr=expr: prometheus.values(expr), f"an annotation: {name}")
 
 
 @pytest.mark.slow

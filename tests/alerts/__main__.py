@@ -12,19 +12,19 @@ RULES = Path(__file__).resolve().parent.parent.parent / "ops/prometheus/rules.ym
 
 
 def case(world: World, firing: dict[str, str]) -> dict[str, object]:
-    """A case: what is scraped, and for each minute exactly which alerts fire."""
+    """A case: what is scraped, and for each moment exactly which alerts fire."""
     step = f"{world.scenario.step}s"
     checks = [
         {
             "expr": 'group by (alertname) (ALERTS{alertstate="firing"})',
-            "eval_time": f"{minute}m",
+            "eval_time": f"{moment}s",
             "exp_samples": [
                 {"labels": f'{{alertname="BookingExpiration{name}"}}', "value": 1}
                 for name, cell in firing.items()
-                if fires(cell, minute)
+                if fires(cell, moment)
             ],
         }
-        for minute in range(1, world.minutes + 1)
+        for moment in world.looks()
     ]
     series = [{"series": name, "values": " ".join(values)} for name, values in world.series()]
     test = {"name": world.title, "interval": step, "input_series": series, "promql_expr_test": checks}

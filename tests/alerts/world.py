@@ -39,6 +39,8 @@ class Scenario:
     """Between two scrapes."""
     lost: Callable[[int], bool] = lambda _: False
     """Whether the scrape at this moment is lost."""
+    looks: tuple[int, ...] = (0,)
+    """So long after each full minute it is looked which alerts fire."""
     unreadable: int = EVER
     """From then on nobody can read the database."""
     no_ticks: int = EVER
@@ -76,6 +78,10 @@ class World:
     def steps(self) -> range:
         """The moments of the scrapes, in seconds."""
         return range(0, self.minutes * MINUTE + 1, self.scenario.step)
+
+    def looks(self) -> list[int]:
+        """The moments at which it is looked which alerts fire, in seconds."""
+        return [minute * MINUTE + after for minute in range(1, self.minutes + 1) for after in self.scenario.looks]
 
     def _shown(self, worker: Worker, t: int, value: Callable[[int], float]) -> str:
         if t < worker.starts or t > worker.gone:

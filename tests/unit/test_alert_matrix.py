@@ -7,6 +7,7 @@ import pytest
 
 from tests.alerts.__main__ import main
 from tests.alerts.matrix import HAPPENS, IN_ITSELF, NEVER, cases, fires, table
+from tests.alerts.world import World
 from tests.unit.test_architecture import ROOT
 from tests.unit.test_ops import CASES, NAMES
 
@@ -55,6 +56,12 @@ def test_a_world_that_is_well_sets_off_only_what_the_scenario_breaks() -> None:
         assert {row[scenario][0] for row in table().values()} == {"."}
 
 
+def test_it_is_looked_where_a_scrape_is_lost() -> None:
+    """Issue 5, section 3: half of the moments of *every other scrape lost* have no scrape, or the column could not fail."""
+    world = World(HAPPENS["scrapes"])
+    assert {world.scenario.lost(moment) for moment in world.looks()} == {True, False}
+
+
 def test_each_case_is_a_file_with_its_name(tmp_path: Path) -> None:
     """The output of promtool names files only: three worlds for each scenario, one for each that is itself the illness."""
     main(tmp_path)
@@ -72,6 +79,7 @@ def test_the_shown_output_names_every_case(tmp_path: Path) -> None:
 
 
 def test_minutes_of_a_cell() -> None:
-    """A cell's minutes: never, from then on, from and until, one alone."""
-    seen = {cell: [minute for minute in range(1, 9) if fires(cell, minute)] for cell in (".", "7-", "2-3,8", "4")}
-    assert seen == {".": [], "7-": [7, 8], "2-3,8": [2, 3, 8], "4": [4]}
+    """A cell's minutes: never, from then on, from and until, one alone, and 15 s later."""
+    seen = {cell: [minute for minute in range(1, 9) if fires(cell, minute * 60)] for cell in (".", "7-", "2-3,8", "4", "7:15-")}
+    assert seen == {".": [], "7-": [7, 8], "2-3,8": [2, 3, 8], "4": [4], "7:15-": [8]}
+    assert (fires("7:15-", 434), fires("7:15-", 435)) == (False, True)

@@ -102,6 +102,23 @@ def test_rules_and_dashboard_know_only_metrics_that_exist() -> None:
     assert sorted(used - known) == []
 
 
+def test_the_dashboard_knows_only_metrics_of_the_sdk_that_exist() -> None:
+    """O4: names and labels of Temporal's own metrics are those that a worker showed, a workflow is one of ours."""
+    shown = (ROOT / "docs/observability/metrics-after-demo.txt").read_text(encoding="utf-8")
+    contract = (ROOT / "tests/golden/temporal_contract.json").read_text(encoding="utf-8")
+    used = re.findall(r'\b(temporal_\w+)(?:\{(\w+)=~?\\"(\w+)\\"\})?', json.dumps(DASHBOARD))
+    assert used
+    assert [(name, label) for name, label, _ in used if not re.search(rf"^{name}\{{.*\b{label}=", shown, re.MULTILINE)] == []
+    assert [workflow for _, label, workflow in used if label == "workflow_type" and f'"{workflow}"' not in contract] == []
+
+
+def test_late_is_found_however_a_bucket_is_written() -> None:
+    """X8: a bound is `90` by one exposition and `90.0` by another; the dashboard finds both, as the rules do."""
+    written = re.compile(r'le=~"(?:90\|90|60\|60)\\\\\.0"')
+    texts = [RULES_TEXT, *(target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", []))]
+    assert [bound for text in texts for bound in re.findall(r'le=~?"[^"]*"', text) if not written.fullmatch(bound)] == []
+
+
 def test_the_dashboard_shows_every_metric() -> None:
     """O4: what is measured is shown; the schema's version is for `doctor` and searches."""
     known = set(re.findall(r"^\| `(crm_[a-z_]+)` \|", (ROOT / "telemetry.py").read_text(encoding="utf-8"), re.MULTILINE))
