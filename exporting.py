@@ -27,6 +27,7 @@ from temporalio.runtime import (
     LogForwardingConfig,
     LoggingConfig,
     OpenTelemetryConfig,
+    OpenTelemetryMetricTemporality,
     PrometheusConfig,
     Runtime,
     TelemetryConfig,
@@ -45,7 +46,10 @@ FLUSH_LIMIT: Final = 2.0
 """Seconds that a stop waits for the collector to take the last spans and values."""
 
 _ITS_EXPORTER: Final = "temporalio_common::telemetry::otel::metric_export"
-"""It repeats an outage of the collector with every attempt; ours, which pushes to the same one, says it once."""
+"""Who says each attempt of the SDK core that failed, and nothing of one that went well."""
+
+_ITS_LIMIT: Final = 10.0
+"""Seconds that one attempt of it takes at most."""
 
 _SCRAPE_LIMIT: Final = 1.0
 
@@ -108,27 +112,32 @@ class WorkerExporting(Exporting):
 
     def runtime(self) -> Runtime:
         """The SDK core: its own metrics beside ours, its own logs in our shape instead of ANSI text on stdout (trap 19)."""
-        logs = LoggingConfig(
-            filter=f"{TelemetryFilter(core_level='WARN', other_level='ERROR').formatted()},{_ITS_EXPORTER}=off",
-            forwarding=LogForwardingConfig(logger=logging.getLogger("temporalio.core")),
-        )
-        made = Runtime(telemetry=TelemetryConfig(logging=logs, metrics=self._core_metrics(), metric_prefix="temporal_"))
+        forwarding = LogForwardingConfig(logger=logging.getLogger("temporalio.core"))
+        forwarding.logger.addFilter(_CoreOutage(2 * (self._push.metrics_interval + _ITS_LIMIT)))
+        logs = LoggingConfig(TelemetryFilter(core_level="WARN", other_level="ERROR"), forwarding)
+        made = Runtime(telemetry=TelemetryConfig(logging=logs, metric_prefix="temporal_", **self._core_metrics()))
         _KEPT.append(made)
         return made
 
-    def _core_metrics(self) -> OpenTelemetryConfig | PrometheusConfig:
+    def _core_metrics(self) -> dict[str, Any]:
         """The core has one exporter only: its metrics are pushed, or they are on a port of its own that `exposition` reads."""
-        if self._push.metrics:
-            return OpenTelemetryConfig(
+        if self._push.metrics and not self._push.beyond_the_core:
+            delta, cumulative = OpenTelemetryMetricTemporality.DELTA, OpenTelemetryMetricTemporality.CUMULATIVE
+            pushed = OpenTelemetryConfig(
                 url=self._push.metrics_url,
                 headers=dict(self._push.metrics_headers),
                 metric_periodicity=timedelta(seconds=self._push.metrics_interval),
+                metric_temporality=delta if self._push.metrics_delta else cumulative,
                 durations_as_seconds=True,
                 http=True,
             )
+            return {"metrics": pushed, "global_tags": {name: str(value) for name, value in self._resource.attributes.items()}}
+        if self._push.metrics:
+            telemetry.core_not_pushed(self._push.beyond_the_core)
         with socket.create_server(("127.0.0.1", 0)) as free:
             self._core = f"127.0.0.1:{free.getsockname()[1]}"
-        return PrometheusConfig(bind_address=self._core, counters_total_suffix=True, unit_suffix=True, durations_as_seconds=True)
+        on_a_port = PrometheusConfig(self._core, counters_total_suffix=True, unit_suffix=True, durations_as_seconds=True)
+        return {"metrics": on_a_port}
 
     async def exposition(self) -> bytes:
         """What `/metrics` answers: ours, then the SDK core's."""
@@ -164,6 +173,27 @@ class _Outage:
         if well is self._since_failing:
             self._since_failing = not well
             (telemetry.collector_back if well else telemetry.collector_unavailable)(self._signal)
+
+
+class _CoreOutage(logging.Filter):
+    """The same for the SDK core: its exporter's lines go no further, and `patience` seconds without one end an outage."""
+
+    def __init__(self, patience: float) -> None:
+        super().__init__()
+        self._outage, self._patience = _Outage("core metrics"), patience
+        self._calm: threading.Timer | None = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Called by the SDK from a thread of its core."""
+        if not record.name.endswith(_ITS_EXPORTER):
+            return True
+        if self._calm:
+            self._calm.cancel()
+        self._outage.note(well=False)
+        self._calm = threading.Timer(self._patience, self._outage.note, kwargs={"well": True})
+        self._calm.daemon = True
+        self._calm.start()
+        return False
 
 
 class _Spans(OTLPSpanExporter):

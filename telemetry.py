@@ -18,7 +18,14 @@
 | `gauges_unreadable` | gauges unreadable | warning | source, reason |
 | `collector_unavailable` | collector unavailable | warning | signal |
 | `collector_back` | collector back | info | signal |
-| `worker_*`, `schedule_*`, `search_attributes_missing` | worker …, schedule … | info or warning | see below |
+| `core_not_pushed` | core metrics not pushed | warning | because, advice |
+| `worker_started` | worker started | info | task_queue, temporal, web |
+| `worker_waiting` | worker waiting | warning | what, reason |
+| `worker_stopping` | worker stopping | info | signal |
+| `worker_stopped` | worker stopped | info | |
+| `worker_hung` | worker hung | error | seconds |
+| `schedule_ensured` | schedule ensured | info | schedule_id, change |
+| `search_attributes_missing` | search attributes missing | warning | names, advice |
 
 Every line has `timestamp` (UTC), `level`, `event` and, inside a cycle, `run_id`: the correlation id (A1, O3); where there is a
 trace also `trace_id` and `span_id`. No personal data. A library's line also has `logger`: who speaks.
@@ -237,6 +244,11 @@ def collector_unavailable(signal: str) -> None:
 def collector_back(signal: str) -> None:
     """They arrive again."""
     _log.info("collector back", signal=signal)
+
+
+def core_not_pushed(because: Sequence[str]) -> None:
+    """The SDK core's exporter cannot do what these variables ask, so its metrics are not pushed: they stay on /metrics."""
+    _log.warning("core metrics not pushed", because=because, advice="scrape /metrics for temporal_*, or unset these variables")
 
 
 def worker_built(version: str) -> None:

@@ -1,7 +1,8 @@
 """The memory of a real worker process over a thousand cycles, five bookings each.
 
-`python -m bench.memory` under `python -m devstack exec --durable --`: a few minutes. Cycles are started one after the other
-instead of one a minute; what a scrape costs in memory is in it, one every ten cycles.
+`python -m bench.memory` under `python -m devstack exec --durable --`, or `python -m bench.memory traced` for a worker that
+sends its traces to a collector in this process: a few minutes each. Cycles are started one after the other instead of one a
+minute; what a scrape costs in memory is in it, one every ten cycles.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from bench.publish import fresh_topic
 from devstack import addresses
 from publishing import KafkaOptions
 from tests import floor
+from tests.acceptance.collector import a_collector
 from tests.acceptance.process import WorkerProcess, World, a_world
 from tests.conftest import Database
 from tests.floor import MINUTE
@@ -33,15 +35,18 @@ FLAT_MB: Final = 8
 """What one more megabyte of cache or a fuller allocator may make between the 100th cycle and the last."""
 
 
-async def run() -> list[int]:
+async def run(*, traced: bool) -> list[int]:
     """Resident megabytes at the start and after each hundred cycles."""
     kafka = KafkaOptions(bootstrap_servers=os.environ[addresses.KAFKA])
     client = await Client.connect(os.environ[addresses.TEMPORAL], data_converter=pydantic_data_converter)
     with tempfile.TemporaryDirectory() as folder:
         async with fresh_database() as (worker_url, admin_url), fresh_topic(kafka) as topic:
             database = Database("bench", worker_url, "", "", "", "", admin_url)
-            async with a_world(client, database, topic, os.environ, Path(folder)) as world:
-                return await _cycles(world, await world.start())
+            async with a_collector() as collector, a_world(client, database, topic, os.environ, Path(folder)) as world:
+                pushing = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{collector.address}/v1/traces"} if traced else {}
+                sizes = await _cycles(world, await world.start(**pushing))
+                assert bool(collector.spans) is traced
+                return sizes
 
 
 async def _cycles(world: World, worker: WorkerProcess) -> list[int]:
@@ -64,6 +69,6 @@ async def _scrape(worker: WorkerProcess) -> None:
 
 
 if __name__ == "__main__":
-    measured = asyncio.run(run())
+    measured = asyncio.run(run(traced=sys.argv[1:] == ["traced"]))
     print("MB at the start and after each hundred cycles:", *measured)
     sys.exit(measured[-1] - measured[SETTLED // EVERY] > FLAT_MB)

@@ -1,14 +1,18 @@
-"""A collector as OpenTelemetry's exporters expect one: takes OTLP over HTTP and keeps the spans and the names of metrics."""
+"""A collector as OpenTelemetry's exporters expect one: takes OTLP over HTTP and keeps the spans and the metrics."""
 
+import ssl
+import subprocess
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 
@@ -19,7 +23,23 @@ class Collector:
     address: str = ""
     spans: list[Span] = field(default_factory=list)
     services: dict[bytes, str] = field(default_factory=dict)
-    metrics: set[str] = field(default_factory=set)
+    pushed: list[tuple[dict[str, str], Metric]] = field(default_factory=list)
+    """Every metric that arrived, behind who sent it: the attributes of its resource."""
+
+    @property
+    def metrics(self) -> set[str]:
+        """The names of all metrics that arrived."""
+        return {metric.name for _, metric in self.pushed}
+
+    def senders(self, metric: str) -> set[tuple[str, ...]]:
+        """Who sent this metric: service, version, instance."""
+        names = ("service.name", "service.version", "service.instance.id")
+        return {tuple(who.get(name, "") for name in names) for who, each in self.pushed if each.name == metric}
+
+    def temporality(self, prefix: str) -> set[int]:
+        """How sums and histograms whose names begin so are counted: 1 is since the last push, 2 since the start."""
+        kept = [metric for _, metric in self.pushed if metric.name.startswith(prefix)]
+        return {int(metric.sum.aggregation_temporality or metric.histogram.aggregation_temporality) for metric in kept} - {0}
 
     def named(self, name: str) -> list[Span]:
         """The spans of this name."""
@@ -51,12 +71,13 @@ class Collector:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         for resource in ExportMetricsServiceRequest.FromString(await request.read()).resource_metrics:
-            self.metrics |= {metric.name for scope in resource.scope_metrics for metric in scope.metrics}
+            who = attributes(resource.resource)
+            self.pushed += [(who, metric) for scope in resource.scope_metrics for metric in scope.metrics]
         return web.Response()
 
 
 def attributes(span: Any) -> dict[str, Any]:
-    """A span's or an event's attributes, as text."""
+    """The attributes of a span, an event or a resource, as text."""
     return {pair.key: pair.value.string_value for pair in span.attributes}
 
 
@@ -74,15 +95,28 @@ def path_of(span: Span, spans: Iterable[Span]) -> list[str]:
     return names[::-1]
 
 
+def a_certificate(folder: Path) -> Path:
+    """A certificate for 127.0.0.1 that nobody else trusts, with its key beside it. Needs openssl."""
+    made = folder / "collector.crt"
+    name = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-keyout", str(made.with_suffix(".key")), "-out", str(made)]
+    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *name, *files]
+    subprocess.run(request, check=True, capture_output=True)
+    return made
+
+
 @asynccontextmanager
-async def a_collector() -> AsyncIterator[Collector]:
-    """A collector on a free port."""
+async def a_collector(port: int = 0, certificate: Path | None = None) -> AsyncIterator[Collector]:
+    """A collector on a port, else a free one; with a certificate it speaks TLS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if certificate else None
+    if certificate and context:
+        context.load_cert_chain(certificate, certificate.with_suffix(".key"))
     collector, app = Collector(), web.Application()
     app.add_routes([web.post("/v1/traces", collector._traces), web.post("/v1/metrics", collector._metrics)])
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    collector.address = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()
+    collector.address = f"http{'s' if certificate else ''}://127.0.0.1:{runner.addresses[0][1]}"
     try:
         yield collector
     finally:

@@ -2,10 +2,12 @@
 
 import asyncio
 import re
+import shutil
 import socket
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +15,9 @@ import aiohttp
 import pytest
 
 from db import migrations
+from exporting import VERSION
 from tests import floor
-from tests.acceptance.collector import Collector, a_collector, attributes, listed, path_of
+from tests.acceptance.collector import Collector, a_certificate, a_collector, attributes, listed, path_of
 from tests.acceptance.process import WorkerProcess, World, soon
 from tests.chessboard.member import Members
 from tests.floor import MINUTE, Admin
@@ -22,6 +25,12 @@ from tests.floor import MINUTE, Admin
 FAST = {"BOOKING_EXPIRATION_GAUGES_INTERVAL": "0.3", "OTEL_BSP_SCHEDULE_DELAY": "100", "OTEL_METRIC_EXPORT_INTERVAL": "500"}
 NOWHERE = "http://127.0.0.1:1"
 JOB = "crm_booking_expiration_"
+STEPS = ("open_cycle", "expire_batch", "publish_outbox", "close_cycle")
+WHOLE = {
+    *("RunWorkflow:BookingExpirationCycle", "transaction", "claim", "write", "commit", "kafka send"),
+    *(f"{what}Activity:{step}" for what in ("Start", "Run") for step in STEPS),
+}
+"""The spans of a cycle that expired a booking."""
 
 
 async def _metrics(worker: WorkerProcess) -> dict[str, float]:
@@ -123,7 +132,44 @@ async def test_o1_log_lines_belong_to_their_span(traced: Traced) -> None:
     for line in lines:
         assert spans[line["span_id"]].trace_id.hex() == line["trace_id"]
     assert traced.collector.metrics >= {"crm_booking_expiration_items", "crm_outbox_backlog", "temporal_num_pollers"}
+    assert traced.collector.temporality("crm_") == traced.collector.temporality("temporal_") == {2}
     assert traced.worker.err.read_text() == ""
+
+
+async def test_pushed_metrics_of_two_workers_are_told_apart(world: World) -> None:
+    """Issue 5, 1: ours and the SDK core's come from the same instance, each worker is one, and both heed the temporality."""
+    async with a_collector() as collector:
+        pushing = {**FAST, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.address, "OTEL_RESOURCE_ATTRIBUTES": "team=crm"}
+        for _ in range(2):
+            await world.start(**pushing, OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE="delta")
+
+        async def both() -> bool:
+            return len(collector.senders("temporal_num_pollers")) == len(collector.senders(f"{JOB}backlog")) == 2
+
+        await soon(both, "metrics of two instances")
+    assert collector.senders("temporal_num_pollers") == collector.senders(f"{JOB}backlog")
+    assert {each[:2] for each in collector.senders("temporal_num_pollers")} == {("booking-expiration", VERSION)}
+    assert collector.temporality("crm_") == collector.temporality("temporal_") == {1}
+    assert {who.get("team") for who, _ in collector.pushed} == {"crm"}
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+async def test_what_the_core_cannot_push_stays_on_the_page(world: World, tmp_path: Path) -> None:
+    """Trap 19: where a certificate is needed, or a compression asked for, the core's metrics are not pushed, and it is said."""
+    certificate = a_certificate(tmp_path)
+    async with a_collector(certificate=certificate) as collector:
+        asked = {"OTEL_EXPORTER_OTLP_CERTIFICATE": str(certificate), "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip"}
+        bare = {"REQUESTS_CA_BUNDLE": "", "CURL_CA_BUNDLE": ""}  # where the machine sets one, it would count more
+        worker = await world.start(**FAST, **asked, **bare, OTEL_EXPORTER_OTLP_ENDPOINT=collector.address)
+
+        async def arrived() -> bool:
+            return f"{JOB}backlog" in collector.metrics
+
+        await soon(arrived, "our own metrics")
+        shown = await _metrics(worker)
+    assert any(name.startswith("temporal_num_pollers{") for name in shown)
+    assert [name for name in collector.metrics if name.startswith("temporal_")] == []
+    assert [line["because"] for line in worker.events("core metrics not pushed")] == [sorted(asked)]
 
 
 async def test_sampling_by_the_standard_variables(world: World, admin: Admin) -> None:
@@ -138,6 +184,24 @@ async def test_sampling_by_the_standard_variables(world: World, admin: Admin) ->
     assert collector.spans == []
     sampled = await admin.fetch("SELECT DISTINCT right(headers ->> 'traceparent', 2) FROM crm.outbox")
     assert [row[0] for row in sampled] == ["00"]
+
+
+async def test_a_sampled_trace_is_whole(world: World, admin: Admin) -> None:
+    """Issue 5, 2: of each cycle all spans are sent or none, as its trace id decides and its records tell the consumer."""
+    sampling = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.5"}
+    async with a_collector() as collector:
+        worker = await world.start(**FAST, **sampling, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=f"{collector.address}/v1/traces")
+        for _ in range(8):
+            await floor.add(admin, 1, await floor.clock(admin) - MINUTE)
+            await world.result()
+        await worker.stop()
+    headers = [row[0].split("-") for row in await admin.fetch("SELECT headers ->> 'traceparent' FROM crm.outbox")]
+    sampled = {trace_id for _, trace_id, _, flags in headers if flags == "01"}
+    assert sampled == {trace_id for _, trace_id, *_ in headers if int(trace_id[16:], 16) < 2**63}
+    assert sampled == {span.trace_id.hex() for span in collector.spans}
+    for trace_id in sampled:
+        assert {span.name for span in collector.spans if span.trace_id.hex() == trace_id} == WHOLE
+    assert len(headers) == 8
 
 
 @pytest.mark.parametrize("how", ["nobody there", pytest.param("silent", marks=pytest.mark.slow)])
@@ -156,6 +220,7 @@ async def test_an_unreachable_collector_costs_nothing(world: World, admin: Admin
     assert seconds < 6
     said = [line["signal"] for line in worker.events("collector unavailable")]
     assert sorted(said) == ["metrics", "traces"]
+    assert [line["because"] for line in worker.events("core metrics not pushed")] == [["OTEL_EXPORTER_OTLP_TIMEOUT"]]
     assert [line for line in worker.lines() if "logger" in line] == []
 
 
@@ -185,6 +250,7 @@ async def test_o2_metrics_after_a_cycle(world: World, admin: Admin) -> None:
     assert 12 * 60 < after[f"{JOB}deadline_to_expired_seconds_sum"] < 12 * 75
     assert abs(time.time() - after[f"{JOB}last_success_timestamp_seconds"]) < 5
     assert any(name.startswith("temporal_num_pollers{") for name in after)
+    assert [name for name in after if "service_instance_id" in name] == [], "a scrape names the instance already"
 
 
 async def test_o2_every_instance_shows_the_same(world: World, admin: Admin) -> None:

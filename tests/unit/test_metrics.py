@@ -1,6 +1,5 @@
 """The metrics by their exact Prometheus names, and what each moment counts (O2, trap 18)."""
 
-import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import exporting
 import metrics
-import settings
 import telemetry
 from activities import expire_batch
 from activities.expire_batch import Batch
@@ -189,59 +187,7 @@ def test_ticks_that_the_server_forgot_are_not_missed() -> None:
     assert ticks.look(NOON + timedelta(minutes=16, seconds=40), counted=0, fired=_fired(*range(7, 17)), paused=False) == 0
 
 
-@pytest.mark.parametrize(
-    ("given", "pushed"),
-    [
-        ({}, (False, False)),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, (True, True)),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_METRICS_EXPORTER": "prometheus"}, (True, False)),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_SDK_DISABLED": "true"}, (False, False)),
-        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4318/v1/traces"}, (True, False)),
-        ({"OTEL_METRICS_EXPORTER": "prometheus,otlp", "OTEL_TRACES_EXPORTER": "none"}, (False, True)),
-    ],
-)
-def test_the_standard_variables_say_what_is_pushed(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], pushed: tuple[bool, bool]
-) -> None:
-    """Issue 5, 1 and 2: exporters and endpoints by their standard names; without any nothing is pushed."""
-    monkeypatch.setattr(os, "environ", given)
-    push = settings.opentelemetry()
-    assert (push.traces, push.metrics) == pushed
-
-
 def test_the_version_shown_is_the_projects() -> None:
     """Issue 5, 1: `…_build_info` names the version of pyproject.toml, also where no package is installed."""
     project = tomllib.loads((GOLDEN.parent.parent.parent / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["project"]["version"] == exporting.VERSION
-
-
-def test_the_sdk_core_pushes_to_the_same_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trap 19: address, headers and interval of the SDK core's exporter are those that the standard variables give ours."""
-    given = {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318/",
-        "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Basic%20a+b==,x=1",
-        "OTEL_METRIC_EXPORT_INTERVAL": "15000",
-    }
-    monkeypatch.setattr(os, "environ", given)
-    push = settings.opentelemetry()
-    assert (push.metrics_url, push.metrics_interval) == ("http://c:4318/v1/metrics", 15)
-    assert push.metrics_headers == {"authorization": "Basic a+b==", "x": "1"}
-    assert "Basic" not in repr(push)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "advice"),
-    [
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "only http/protobuf is there"),
-        ("OTEL_TRACES_EXPORTER", "jaeger", "must be of otlp, none"),
-        ("OTEL_METRIC_EXPORT_INTERVAL", "1m", "must be milliseconds"),
-    ],
-)
-def test_what_cannot_be_pushed_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, value: str, advice: str
-) -> None:
-    """Issue 3, 8: a variable that would silently do nothing ends the start with its name and what to do."""
-    monkeypatch.setattr(os, "environ", {name: value})
-    with pytest.raises(SystemExit):
-        settings.opentelemetry()
-    assert capsys.readouterr().err.startswith(f"settings: {name}: {advice}")
