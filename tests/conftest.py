@@ -28,6 +28,7 @@ _UNIT = Path(__file__).parent / "unit"
 _LONG = (
     "test_session",
     "test_mutations",
+    "test_recorder",
     "test_runbooks",
     "test_runbook_procedures",
     "test_runbook_outbox",

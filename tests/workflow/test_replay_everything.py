@@ -26,7 +26,9 @@ async def runs(client: Client) -> list[WorkflowHistory]:
         await handle.execute_update(Everything.set_limit, 3)
         with pytest.raises(WorkflowContinuedAsNewError) as continued:
             await client.get_workflow_handle(queue, run_id=handle.first_execution_run_id).result(follow_runs=False)
-        newer: WorkflowHandle[Everything, str] = client.get_workflow_handle_for(Everything.run, queue, run_id=continued.value.new_execution_run_id)
+        newer: WorkflowHandle[Everything, str] = client.get_workflow_handle_for(
+            Everything.run, queue, run_id=continued.value.new_execution_run_id
+        )
         await newer.execute_update(Everything.set_limit, 4)
         assert await newer.result() == "1 alone, 1 left, 1 right, goodbye 1"
     ids = [(queue, handle.first_execution_run_id), (queue, newer.run_id), *((f"{queue}-child-{n}", None) for n in (1, 2))]
