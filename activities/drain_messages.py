@@ -98,7 +98,10 @@ class DrainOrder(Message):
 
 
 class DrainProgress(Message):
-    """What a drain is doing and has done so far; `rate` in bookings per second, `seconds_left` by it (None: not known yet)."""
+    """What a drain is doing and has done so far.
+
+    `rate` in bookings per second, pauses included; `seconds_left` by it (None: not known yet).
+    """
 
     step: str = "starting"
     limits: DrainLimits = DrainLimits()

@@ -53,6 +53,7 @@ class BookingExpirationDrain:
         self._backlog: Backlog | None = None
         self._stop: StopRequest | None = None
         self._step, self._ending = "starting", False
+        self._rests_until: datetime | None = None
         self._rounds = 0
         self._batch_no = dict.fromkeys(Phase, 0)
 
@@ -88,9 +89,7 @@ class BookingExpirationDrain:
     @workflow.query(name="progress", description="Limits, what the drain has done so far, rate and time left, in numbers.")
     def progress(self) -> DrainProgress:
         """The facts of the current details, as data; also on closed runs."""
-        seconds = max((workflow.now() - self._started()).total_seconds(), 0.001)
-        rate = self._so_far.expired / seconds
-        left = min((self._limits.cap or 0) - self._so_far.expired, self._due())
+        rate, left = self._so_far.expired / self._seconds(), min((self._limits.cap or 0) - self._so_far.expired, self._due())
         return DrainProgress(
             step=self._step,
             limits=self._limits,
@@ -164,6 +163,11 @@ class BookingExpirationDrain:
     def _started(self) -> datetime:
         return self._so_far.started_at or workflow.now()
 
+    def _seconds(self) -> float:
+        """How long it took so far, with this round's pause to its end: the first round would else promise far too much."""
+        pause = timedelta() if self._ending else timedelta(seconds=self._limits.pause or 0)
+        return max(((self._rests_until or workflow.now() + pause) - self._started()).total_seconds(), 0.001)
+
     def _ended(self) -> DrainOutcome | None:
         """Why to end now, or None."""
         if canceled():
@@ -225,16 +229,17 @@ class BookingExpirationDrain:
         """The pause between rounds; a stop or new limits end it."""
         await self._steps.record_acts()
         if self._limits.pause and self._ended() is None:
-            self._at(f"pausing for {self._limits.pause:g} s")
-            limits = self._limits
+            limits, self._rests_until = self._limits, workflow.now() + timedelta(seconds=self._limits.pause)
+            self._at(f"pausing for {limits.pause:g} s")
             changed = lambda: self._stop is not None or self._limits is not limits  # noqa: E731 # a condition of two names
             try:
-                await workflow.wait_condition(changed, timeout=self._limits.pause)
+                await workflow.wait_condition(changed, timeout=limits.pause)
             except asyncio.CancelledError:
                 if not canceled():
                     raise
             except TimeoutError:
-                return
+                pass
+            self._rests_until = None
 
     def _is_long(self) -> bool:
         return self._rounds >= self._order.rounds_per_run or workflow.info().is_continue_as_new_suggested()

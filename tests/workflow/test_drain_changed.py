@@ -57,6 +57,19 @@ async def test_set_limits_takes_effect_and_is_carried_on(client: Client) -> None
     assert batches_of(steps)[:5] == [("Reserve", 1, 10), *[("Reserve", number, 10) for number in (1, 2, 1, 2)]]
 
 
+async def test_the_time_left_counts_the_pauses(client: Client) -> None:
+    """Issue 4 §3: rate and time left are right from the first round on: ten a round and 600 s between two of them."""
+    async with drain(client, floor(100), pause=600.0) as handle:
+        await pausing(handle)
+        now = await handle.query(BookingExpirationDrain.progress)
+        assert now.so_far.expired == 10
+        assert now.rate == pytest.approx(10 / 600, rel=0.05)
+        assert now.seconds_left == pytest.approx(90 * 60, rel=0.05)
+        await handle.signal(BookingExpirationDrain.stop, StopRequest(reason="seen enough", actor="anna"))
+        assert (await handle.result()).outcome == DrainOutcome.STOPPED
+        assert (await handle.query(BookingExpirationDrain.progress)).rate > 10 / 600
+
+
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
