@@ -189,7 +189,7 @@ async def test_look_up_a_booking(reader: Reader, admin: Admin) -> None:
 async def test_look_up_what_was_done(reader: Reader) -> None:
     """Issue 4, section 6: an act of the command line is listed with its reason, and what cannot be known is said."""
     await call(reader.world, "phase", "pause", "Reserve", *WHY)
-    await reader.types("pause_phase", "phase/Reserve", "INC-7: for the test", "Not in this list: a pause of the schedule")
+    await reader.types("pause_phase", "phase/Reserve", "INC-7: for the test", "Not in this list: a pause, a resume")
 
 
 @reads(BOOKINGS, "Missing search attributes")
