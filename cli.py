@@ -47,7 +47,8 @@ def main() -> None:
         if error.errno not in UNWRITABLE:
             raise
         with suppress(OSError):  # standard error may be on the same disk
-            typer.echo(f"the answer could not be written: {error.strerror}", err=True)
+            done = "if it was to change something, that may be done: booking-expiration history --operator"
+            typer.echo(f"the answer could not be written: {error.strerror}; {done}", err=True)
         leave(1)
 
 

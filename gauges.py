@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from typing import Final
 
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 import telemetry
 from db import gauges
+from db.errors import DatabaseError
 from db.reading import reading
 from db.unit_of_work import Pool
 from workflows import schedule
@@ -16,6 +19,10 @@ from workflows.missed_ticks import MissedTicks
 
 class ScheduleMissingError(Exception):
     """Somebody deleted the schedule: no cycle starts any more."""
+
+
+EXPECTED: Final = (DatabaseError, RPCError, ScheduleMissingError)
+"""Their text says all; any other error is a surprise, and its type belongs to it."""
 
 
 class Gauges:
@@ -53,12 +60,17 @@ class Gauges:
         try:
             async with asyncio.timeout(max(self._interval, 1.0)):
                 await look()
+        except TimeoutError:
+            self._say(source, "no answer in time")
         except Exception as error:  # noqa: BLE001 # whatever it is, the next look is due: nobody waits for this reader's end
-            if source not in self._unreadable:
-                self._unreadable.add(source)
-                telemetry.gauges_unreadable(source, str(error) or "no answer in time")
+            self._say(source, str(error) if isinstance(error, EXPECTED) else repr(error))
         else:
             self._unreadable.discard(source)
+
+    def _say(self, source: str, why: str) -> None:
+        if source not in self._unreadable:
+            self._unreadable.add(source)
+            telemetry.gauges_unreadable(source, why)
 
     async def _database(self) -> None:
         async with reading(self._pool) as connection:

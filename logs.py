@@ -76,7 +76,8 @@ def _stack_traced(log: Any, name: str, event: structlog.typing.EventDict) -> str
     """The stack trace, where an error is at hand."""
     if event.get("exc_info"):
         event = dict(structlog.processors.format_exc_info(log, name, event))
-        event["exception"] = _Stack(event.get("exception", ""))
+        if "exception" in event:
+            event["exception"] = _Stack(event["exception"])
     return event
 
 

@@ -7,13 +7,11 @@ from uuid import UUID
 
 import typer
 
-from activities.schedule_note import one_line
+from activities.schedule_note import LONGEST, one_line
 from domain.events import Phase
 
 EXAMPLE: Final = "2026-07-01T12:00:00Z"
 LONGEST_PAUSE: Final = timedelta(days=7)
-LONGEST_TEXT: Final = 500
-"""Characters of a reason or a name: it stands on somebody's page, and in each line of a list."""
 _SPAN: Final = re.compile(r"(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1,5})m)?(?:(\d{1,7})s)?", re.ASCII)
 _ID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _GREATEST: Final = 2**63 - 1
@@ -93,16 +91,16 @@ def workflow_id(text: str | None) -> str | None:
 
 
 def reason(text: str) -> str:
-    """Why, on one line; not nothing, and no longer than `LONGEST_TEXT`."""
+    """Why, on one line; not nothing, and no longer than `LONGEST`."""
     if not (given := one_line(text)):
         refuse('--reason: say why, in a few words; for example --reason "INC-123: limit raised"')
-    if len(given) > LONGEST_TEXT:
-        refuse(f"--reason: {len(given):,} characters are too many; say why in up to {LONGEST_TEXT}")
+    if len(given) > LONGEST:
+        refuse(f"--reason: {len(given):,} characters are too many; say why in up to {LONGEST}")
     return given
 
 
 def actor(login: str) -> str:
-    """Who acts, by the login name at this machine, on one line and no longer than `LONGEST_TEXT`."""
-    if len(given := one_line(login)) > LONGEST_TEXT:
+    """Who acts, by the login name at this machine, on one line and no longer than `LONGEST`."""
+    if len(given := one_line(login)) > LONGEST:
         refuse(f"the login name has {len(given):,} characters: say who acts, in up to 100, by BOOKING_EXPIRATION_ACTOR")
     return given

@@ -132,9 +132,10 @@ async def _running(client: Client, given: OperatorSettings, workflow_id: str | N
 
 
 async def _all_running(client: Client, given: OperatorSettings) -> list[WorkflowExecutionDescription]:
+    """The schedule's own, and whatever else our workers do: an id that begins alike may be another schedule's."""
     schedule = await schedule_state.describe(client, given.schedule_id)
     ids = [run.workflow_id for run in schedule.info.running_workflows] if schedule else []
-    return await runs.running(client, runs.CYCLE, _ours(given), ids)
+    return await runs.running(client, runs.CYCLE, f" AND TaskQueue = {runs.quoted(given.task_queue)}", ids)
 
 
 async def _stop(given: OperatorSettings, workflow_id: str | None, reason: str) -> dict[str, Any]:

@@ -167,5 +167,6 @@ def _schedule_says(schedule: Schedule | None) -> str:
     if not schedule.exists:
         return "there is none"
     if schedule.paused:
-        return f"paused: {schedule.note}"
+        gone = "; but the timer is gone that would resume it" if schedule.timer_runs is False else ""
+        return f"paused: {schedule.note}{gone}"
     return sources.USED_UP if schedule.used_up else f"next run {words.moment(schedule.next_run)}"

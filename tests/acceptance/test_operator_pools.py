@@ -1,5 +1,7 @@
 """The commands' connections behind pgbouncer in transaction mode (trap 29)."""
 
+import contextlib
+
 import pytest
 
 from db.reading import reading
@@ -32,8 +34,9 @@ async def test_doctor_connects_as_the_worker_does(monkeypatch: pytest.MonkeyPatc
     """Trap 29: by the worker's own setting, so that a wrong one fails here before it does there; the command's own keeps none."""
     monkeypatch.setenv("BOOKING_EXPIRATION_DATABASE_STATEMENT_CACHE_SIZE", setting)
     places, found = Places(), list[int]()
-    for place in (places.workers_database, places.database):
-        async with reading(await place.there()) as connection:
-            found += [min(await connection.fetchval(KEPT), 1)]
-    await places.close()
+    async with contextlib.AsyncExitStack() as opened:
+        opened.push_async_callback(places.close)
+        for place in (places.workers_database, places.database):
+            async with reading(await place.there()) as connection:
+                found += [min(await connection.fetchval(KEPT), 1)]
     assert found == [kept, 0]

@@ -65,7 +65,8 @@ async def test_a_full_disk(world: World, arguments: list[str]) -> None:
     """Issue 4, never a traceback: an answer that cannot be kept is one line and exit code 1."""
     with Path("/dev/full").open("wb") as full:  # noqa: ASYNC230 # it holds nobody up
         done = await _typed(world, *arguments, stdout=full)
-    assert (done.code, done.err) == (1, "the answer could not be written: No space left on device\n")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert done.err.startswith("the answer could not be written: No space left on device; if it was to change something")
 
 
 async def test_nobody_reads(world: World) -> None:

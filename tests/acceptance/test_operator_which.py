@@ -76,6 +76,15 @@ async def test_of_several_drains_a_person_names_one(world: World, admin: Admin, 
     assert ([await _signals(world, each) for each in drains], len(await _targets(admin))) == ([[], ["stop"]], 1)
 
 
+async def test_a_cycle_of_another_schedule_is_left_alone(world: World, admin: Admin, start: Start) -> None:
+    """Issue 4 §4: two schedules share a namespace, and the name of one begins the other's; without an id ours is meant."""
+    theirs = await start(CYCLE, f"{world.name}-staging-2026-03-01T12:00:00Z")
+    ours = {"BOOKING_EXPIRATION_TASK_QUEUE": f"{world.name}-production"}
+    done = await call(world, "cycle", "cancel", *WHY, **ours)
+    assert (done.code, "no cycle runs just now" in done.err, await _targets(admin)) == (1, True, [])
+    assert (await call(world, "cycle", "cancel", theirs, *WHY, **ours)).code == 0
+
+
 async def test_the_last_drain_is_told_of_whatever_its_id(world: World, start: Start) -> None:
     """Issue 4 §4: `drain status` tells how the last one ended; what is no drain, or runs no more, is left alone."""
     drain, cycle = await start(DRAIN), await start(CYCLE)

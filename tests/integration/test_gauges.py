@@ -17,6 +17,7 @@ from db.gauges import Reading
 from db.unit_of_work import Pool, UnitOfWork, open_pool
 from gauges import Gauges
 from tests import floor
+from tests.acceptance.process import soon
 from tests.acceptance.proxy import a_proxy
 from tests.conftest import Database
 from tests.floor import MINUTE, Admin
@@ -161,18 +162,28 @@ async def test_a_reader_survives_what_nobody_thought_of(
 ) -> None:
     """Issue 5, 1: an error that is no outage is said too, and the next reading is tried."""
     said: list[str] = []
+    looks = 0
+
+    def surprise(**_: Any) -> None:
+        nonlocal looks
+        looks += 1
+        raise ValueError("a surprise")
+
+    async def looked_again() -> bool:
+        return looks > 1
+
     monkeypatch.setattr(telemetry, "gauges_unreadable", lambda source, why: said.append(f"{source} {why}"))
-    monkeypatch.setattr(telemetry, "database_read", _surprise)  # no row of a real database makes this reader fail
+    monkeypatch.setattr(telemetry, "database_read", surprise)  # no row of a real database makes this reader fail
     client = await Client.connect(addresses["TEMPORAL_ADDRESS"], data_converter=pydantic_data_converter)
     reader = asyncio.create_task(Gauges(pool, client, f"no-such-schedule-{uuid4()}", 0.05).run())
-    await asyncio.sleep(0.5)
-    assert not reader.done()
+    await soon(looked_again, "another look after the surprise")
     reader.cancel()
-    assert "database a surprise" in said
-
-
-def _surprise(**_: Any) -> None:
-    raise ValueError("a surprise")
+    await asyncio.wait([reader])
+    # On a busy machine the first look may have been too slow, and then that is what was said.
+    assert next(line for line in said if line.startswith("database")) in (
+        "database ValueError('a surprise')",
+        "database no answer in time",
+    )
 
 
 async def _nothing() -> None:
