@@ -114,6 +114,11 @@ class DrainProgress(Message):
     reason: str = ""
     failures: list[str] = Field(default_factory=list)
 
+    def pace(self, noun: str = "") -> str:
+        """The rate for people: per minute where it is below 1/s, which with pauses it often is."""
+        below = 0 < self.rate < 1
+        return f"{self.rate * 60:.2g}{noun}/min" if below else f"{self.rate:,.0f}{noun}/s"
+
 
 class DrainResult(BaseModel):
     """The result of a drain: counts, never lists of ids. `left_overdue`: bookings of the drained phases still due at its end."""

@@ -77,7 +77,7 @@ def _aim(now: DrainProgress) -> int:
 
 def _said(now: DrainProgress) -> str:
     left = "" if now.seconds_left is None else f", about {words.age(now.seconds_left)} left"
-    return f"{now.rate:,.0f}/s{left}; {now.step}"
+    return f"{now.pace()}{left}; {now.step}"
 
 
 async def _wait(asked: asyncio.Event) -> None:

@@ -47,7 +47,7 @@ def of_drain(progress: DrainProgress, runbook_url: str = "") -> str:
         "",
         f"- Reserve: {done.reserve_expired} expired, {progress.reserve_backlog} due now",
         f"- Booking: {done.booking_expired} expired, {progress.booking_backlog} due now",
-        f"- {done.expired} of at most {limits.cap} in {done.batches} batches, {progress.rate:.0f} bookings/s, left: {left}",
+        f"- {done.expired} of at most {limits.cap} in {done.batches} batches, {progress.pace(' bookings')}, left: {left}",
         f"- batches at once: {limits.lanes}, time budget: {limits.time_budget:.0f} s, pause: {limits.pause:.0f} s",
         f"- published: {done.published}, parked: {done.parked}",
         *_poison(sum(done.poison.values()), done.poison_ids),

@@ -1,6 +1,7 @@
 """A drain: catching up a backlog on purpose, beside the minute's cycle, within limits that an operator sets (D14)."""
 
 import asyncio
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.messages import BatchOrder, StopRequest
     from domain.events import Phase
     from workflows import details, drain_limits
-    from workflows.steps import OPEN_LIMIT, Steps, Typed, canceled, mark, stop_request
+    from workflows.steps import OPEN_LIMIT, Steps, Typed, cancel_heeded_later, canceled, mark, stop_request
 
 POISON_KEPT: Final = 20
 WRITTEN_DOWN: Final = "operator_action"
@@ -54,6 +55,7 @@ class BookingExpirationDrain:
         self._stop: StopRequest | None = None
         self._step, self._ending = "starting", False
         self._rests_until: datetime | None = None
+        self._owes_rest = False
         self._rounds = 0
         self._batch_no = dict.fromkeys(Phase, 0)
 
@@ -84,7 +86,8 @@ class BookingExpirationDrain:
         """End the drain early and whole."""
         request = stop_request(given)
         self._steps.act("stop_drain", actor=request.actor, reason=request.reason, recorded=request.recorded)
-        self._stop = self._stop or request
+        if not self._ending:  # it ends for another reason, which its result says
+            self._stop = self._stop or request
 
     @workflow.query(name="progress", description="Limits, what the drain has done so far, rate and time left, in numbers.")
     def progress(self) -> DrainProgress:
@@ -164,9 +167,10 @@ class BookingExpirationDrain:
         return self._so_far.started_at or workflow.now()
 
     def _seconds(self) -> float:
-        """How long it took so far, with this round's pause to its end: the first round would else promise far too much."""
-        pause = timedelta() if self._ending else timedelta(seconds=self._limits.pause or 0)
-        return max(((self._rests_until or workflow.now() + pause) - self._started()).total_seconds(), 0.001)
+        """How long it took so far, with the pause that is owed for what was counted: the first round would promise too much."""
+        owed = (self._limits.pause or 0) if self._owes_rest and self._ended() is None else 0
+        until = self._rests_until or workflow.now() + timedelta(seconds=owed)
+        return max((until - self._started()).total_seconds(), 0.001)
 
     def _ended(self) -> DrainOutcome | None:
         """Why to end now, or None."""
@@ -190,11 +194,8 @@ class BookingExpirationDrain:
         phase, before = self._open()[0], self._so_far.expired
         sizes = drain_limits.sizes((self._limits.cap or 0) - before, self._limits.lanes or 1, self._order.batch_size)
         self._at(f"expiring {phase}, {len(sizes)} batches at once")
-        try:
+        with cancel_heeded_later():
             await asyncio.gather(*(self._batch(phase, size) for size in sizes))
-        except asyncio.CancelledError:
-            if not canceled():
-                raise
         self._rounds += 1
         if self._so_far.expired == before:
             self._exhausted.add(phase)  # what is left of it is poison, or in somebody's hands
@@ -206,7 +207,7 @@ class BookingExpirationDrain:
         order = BatchOrder(phase=phase, as_of=self._backlog.as_of, batch_no=self._batch_no[phase], batch_size=size)
         if (done := await self._steps.expire(order)) is None:
             return
-        so_far = self._so_far
+        self._owes_rest, so_far = True, self._so_far
         name = "reserve_expired" if phase is Phase.RESERVE else "booking_expired"
         poison = [each for each in done.poison_ids if each not in so_far.poison_ids]
         self._so_far = so_far.model_copy(
@@ -232,14 +233,9 @@ class BookingExpirationDrain:
             limits, self._rests_until = self._limits, workflow.now() + timedelta(seconds=self._limits.pause)
             self._at(f"pausing for {limits.pause:g} s")
             changed = lambda: self._stop is not None or self._limits is not limits  # noqa: E731 # a condition of two names
-            try:
+            with suppress(TimeoutError), cancel_heeded_later():
                 await workflow.wait_condition(changed, timeout=limits.pause)
-            except asyncio.CancelledError:
-                if not canceled():
-                    raise
-            except TimeoutError:
-                pass
-            self._rests_until = None
+        self._rests_until, self._owes_rest = None, False
 
     def _is_long(self) -> bool:
         return self._rounds >= self._order.rounds_per_run or workflow.info().is_continue_as_new_suggested()

@@ -38,6 +38,9 @@ def details(order: ResumeOrder) -> str:
 class BookingExpirationResume:
     """Sleeps, then asks its activity to end the pause. It has no time-out of its own."""
 
+    def __init__(self) -> None:
+        self._time_is_over = False
+
     @workflow.run
     async def run(self, order: ResumeOrder) -> ResumeResult:
         """One pause. Completes whether it had to resume or found nothing to do; Canceled by a cancel, which is written down."""
@@ -48,6 +51,8 @@ class BookingExpirationResume:
             if not canceled() or not is_cancelled_exception(error):
                 raise  # no operator's cancel: the run is being evicted (trap 13)
         told = "The pause has no end any more"
+        if self._time_is_over:  # the attempt may have resumed it, and failed or been cancelled after that
+            told = "An attempt was in hand: `booking-expiration schedule show` says whether it resumed"
         if result is not None:
             told = f"{'Resumed' if result.resumed else 'Nothing done'}: {result.because}"
         if result is None or canceled():
@@ -61,6 +66,7 @@ class BookingExpirationResume:
     async def _resume(self, order: ResumeOrder) -> ResumeResult:
         workflow.set_current_details(f"Waits until {moment(order.until)}: {plain(order.reason)}")
         await workflow.sleep(order.seconds, summary=f"Until {moment(order.until)}")
+        self._time_is_over = True
         result: ResumeResult = await workflow.execute_activity(
             "resume_schedule",
             order,

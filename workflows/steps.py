@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -148,6 +149,16 @@ def mark(registered: Sequence[str], *, outcome: str, expired: int, poison: int, 
 def canceled() -> bool:
     """Whether somebody asked this run to stop; an activity that finished anyway swallows the cancel itself (trap 10)."""
     return workflow.cancellation_reason() is not None
+
+
+@contextmanager
+def cancel_heeded_later() -> Iterator[None]:
+    """An operator's cancel ends what is waited for, and `canceled` tells of it; any other is the run's eviction (trap 13)."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not canceled():
+            raise
 
 
 def _reason(error: BaseException) -> str:

@@ -1,5 +1,6 @@
 """What the recorder of histories needs: the worker, ways to hold a step up, and how a run is kept without this machine."""
 
+import asyncio
 import os
 import re
 import tomllib
@@ -11,8 +12,10 @@ from typing import Any, Final, TypeAlias
 
 import asyncpg
 import pytest
+from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.exceptions import CancelledError
 
 import connections
 import worker
@@ -160,3 +163,16 @@ async def has_event(handle: Handle, attributes: str) -> None:
         return any(event.HasField(attributes) for event in (await handle.fetch_history()).events)  # type: ignore[arg-type] # a field's name
 
     await soon(there, attributes, 40)
+
+
+async def ends_canceled(handle: Handle) -> None:
+    """Return once the run has ended, and as Canceled."""
+    with pytest.raises(WorkflowFailureError) as caught:
+        await asyncio.wait_for(handle.result(), 30)
+    assert isinstance(caught.value.cause, CancelledError)
+
+
+async def metadata(handle: Handle) -> WorkflowMetadata:
+    """What the Web UI shows of a run: its forms and its current details."""
+    told: WorkflowMetadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
+    return told

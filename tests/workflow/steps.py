@@ -131,6 +131,13 @@ async def hang_until_cancelled() -> Any:
         await asyncio.sleep(0.1)
 
 
+async def until(gate: asyncio.Event) -> None:
+    """Wait with heartbeats, so that a step held up on a slow machine is not taken for lost."""
+    while not gate.is_set():
+        activity.heartbeat()
+        await asyncio.sleep(0.1)
+
+
 @asynccontextmanager
 async def running(client: Client, steps: Steps, task_queue: str = "") -> AsyncIterator[str]:
     """A worker with these steps on a task queue of its own (trap 14)."""

@@ -8,7 +8,6 @@ import pytest
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
 from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowFailureError
-from temporalio.exceptions import CancelledError
 
 from activities.drain_messages import DrainLimits
 from activities.messages import Outcome
@@ -17,8 +16,8 @@ from tests.acceptance.held import batch_waits, close_gate, open_gate
 from tests.acceptance.process import soon
 from tests.floor import Admin
 from tests.workflow.draining import drain, floor, pausing
-from tests.workflow.recording import Handle, Here, has_event, here, in_hand, locked
-from tests.workflow.steps import Steps, refuse, running, start
+from tests.workflow.recording import Handle, Here, ends_canceled, has_event, here, in_hand, locked
+from tests.workflow.steps import Steps, refuse, running, start, until
 from workflows.drain import BookingExpirationDrain
 
 __all__ = ["here", "world"]
@@ -45,12 +44,6 @@ async def _canceled_while_writing(handle: Handle) -> None:
     await has_event(handle, "activity_task_canceled_event_attributes")
 
 
-async def _ends_canceled(handle: Handle) -> None:
-    with pytest.raises(WorkflowFailureError) as caught:
-        await asyncio.wait_for(handle.result(), 30)
-    assert isinstance(caught.value.cause, CancelledError)
-
-
 async def test_a_stop_of_a_drain_and_a_cancel_while_it_is_written_down(here: Here) -> None:
     """Issue 4 §4: the cancel cuts the writing off: both acts are rows all the same, each once, and the run is Canceled."""
     await here.due(20)
@@ -59,7 +52,7 @@ async def test_a_stop_of_a_drain_and_a_cancel_while_it_is_written_down(here: Her
     async with locked(here.world.database, "crm.operator_actions"):
         await handle.signal("stop", {"reason": "enough", "actor": "bob"})
         await _canceled_while_writing(handle)
-    await _ends_canceled(handle)
+    await ends_canceled(handle)
     assert (await _acts(here.admin))[1:] == [("bob", "stop_drain", "enough"), (NOBODY, "cancel_drain", "too slow")]
 
 
@@ -73,7 +66,7 @@ async def test_a_stop_of_a_cycle_and_a_cancel_while_it_is_written_down(here: Her
     async with locked(here.world.database, "crm.operator_actions"):
         await open_gate(here.admin)
         await _canceled_while_writing(handle)
-    await _ends_canceled(handle)
+    await ends_canceled(handle)
     assert await _acts(here.admin) == [("bob", "stop_cycle", "enough"), (NOBODY, "cancel_cycle", "too slow")]
 
 
@@ -132,7 +125,7 @@ async def test_a_stop_that_cannot_be_read_stops(client: Client, typed: bytes, re
     steps, gate = Steps(), asyncio.Event()
 
     async def wait() -> Any:
-        await gate.wait()
+        await until(gate)
         return {"expired_count": 4}
 
     steps.behave["Reserve"] = wait
@@ -159,7 +152,7 @@ async def test_no_change_of_a_drain_that_ends(client: Client) -> None:
 
     async def waits() -> None:
         if "stop_drain" in steps.acts:
-            await gate.wait()
+            await until(gate)
 
     steps.behave["record_acts"] = waits
     async with drain(client, steps, pause=600.0) as handle:
@@ -186,7 +179,7 @@ async def test_a_drain_that_is_canceled_before_it_began(client: Client) -> None:
     handle = await client.start_workflow("BookingExpirationDrain", {"cap": 5, "actor": "anna"}, id=queue, task_queue=queue)
     await handle.cancel(reason="enough")
     async with running(client, steps, queue):
-        await _ends_canceled(handle)
+        await ends_canceled(handle)
         found = (await handle.describe()).search_attributes
     assert steps.acts[-2:] == ["start_drain", "cancel_drain"]
     assert found["ExpirationOutcome"] == ["canceled"]

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
+from temporalio.testing import WorkflowEnvironment
 
 from activities.drain_messages import Backlog, DrainLimits, DrainOutcome
-from activities.messages import StopRequest
+from activities.messages import PublishResult, StopRequest
 from domain.events import Phase
 from tests.workflow.draining import ORDER, batches_of, drain, floor, pausing
-from tests.workflow.steps import AS_OF, running, start_drain
+from tests.workflow.steps import AS_OF, running, start_drain, until
 from workflows.drain import BookingExpirationDrain
 
 
@@ -23,7 +24,7 @@ async def test_a_stop_is_not_lost_between_two_runs(client: Client, given: list[A
     async def waits() -> None:
         if "set_drain_limits" in steps.acts:
             reached.set()
-            await gate.wait()
+            await until(gate)
 
     steps.behave["record_acts"] = waits
     async with drain(client, steps, pause=600.0, rounds_per_run=1) as handle:
@@ -43,7 +44,7 @@ async def test_set_limits_takes_effect_and_is_carried_on(client: Client) -> None
     steps, gate = floor(100), asyncio.Event()
 
     async def wait() -> Any:
-        await gate.wait()
+        await until(gate)
         return await steps.take()
 
     steps.behave["Reserve"] = wait
@@ -68,6 +69,54 @@ async def test_the_time_left_counts_the_pauses(client: Client) -> None:
         await handle.signal(BookingExpirationDrain.stop, StopRequest(reason="seen enough", actor="anna"))
         assert (await handle.result()).outcome == DrainOutcome.STOPPED
         assert (await handle.query(BookingExpirationDrain.progress)).rate > 10 / 600
+
+
+@pytest.mark.parametrize(("held", "rate"), [("Reserve", 10 / 600), ("publish_outbox", 20 / 600)])
+async def test_a_pause_is_counted_while_it_is_owed(skipping: WorkflowEnvironment, held: str, rate: float) -> None:
+    """Issue 4 §3: between its end and the next count none is, and none after the last round: as many pauses as there are."""
+    steps, reached, gate = floor(100), asyncio.Event(), asyncio.Event()
+
+    async def second_waits() -> Any:
+        if steps.calls.count(held) == 2:
+            reached.set()
+            await until(gate)
+        return await steps.take() if held == "Reserve" else PublishResult()
+
+    steps.behave[held] = second_waits
+    async with drain(skipping.client, steps, cap=20, pause=600.0) as handle:
+        await pausing(handle)
+        await skipping.sleep(600)
+        await reached.wait()
+        assert (await handle.query(BookingExpirationDrain.progress)).rate == pytest.approx(rate, rel=0.1)
+        gate.set()
+        assert (await handle.result()).outcome == DrainOutcome.CAP_REACHED
+
+
+async def test_a_stop_that_comes_while_a_drain_ends(client: Client) -> None:
+    """Issue 4 §4: it is written down, and the result does not say that the stop ended it."""
+    steps, looks, reached, gate = floor(10), asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def second_look() -> Any:
+        if steps.calls.count("read_backlog") == 2:
+            await until(looks)
+        return Backlog(as_of=AS_OF, reserve_backlog=steps.due[Phase.RESERVE], drain_limit=1000)
+
+    async def last_acts() -> None:
+        if "set_drain_limits" in steps.acts:
+            reached.set()
+            await until(gate)
+
+    steps.behave |= {"read_backlog": second_look, "record_acts": last_acts}
+    async with drain(client, steps) as handle:
+        while steps.calls.count("read_backlog") < 2:  # noqa: ASYNC110 # its event was set by the first
+            await asyncio.sleep(0.05)
+        await handle.execute_update(BookingExpirationDrain.set_limits, DrainLimits(lanes=2))
+        looks.set()
+        await reached.wait()
+        await handle.signal(BookingExpirationDrain.stop, StopRequest(reason="enough", actor="bob"))
+        gate.set()
+        result = await handle.result()
+    assert (result.outcome, result.reason, steps.acts[-1]) == (DrainOutcome.DRAINED, "", "stop_drain")
 
 
 @pytest.mark.parametrize(
@@ -101,7 +150,7 @@ async def test_no_limit_passes_that_of_the_settings_before_it_is_read(client: Cl
     order = ORDER.model_copy(update={"cap": 20})
 
     async def wait() -> Any:
-        await gate.wait()
+        await until(gate)
         return Backlog(as_of=AS_OF, reserve_backlog=steps.due[Phase.RESERVE], drain_limit=1000)
 
     steps.behave["read_backlog"] = wait

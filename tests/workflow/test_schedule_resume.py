@@ -9,9 +9,8 @@ from uuid import uuid4
 
 import pytest
 from temporalio import activity, workflow
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.client import Client, WorkflowHandle
 from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.exceptions import CancelledError
 from temporalio.worker import Replayer, Worker
 
 from activities import schedule_note, schedule_state
@@ -22,7 +21,7 @@ from activities.schedule_note import NOTE, Pause
 from activities.schedule_state import altered
 from db.unit_of_work import Pool, open_pool
 from tests.conftest import Administrator, Database
-from tests.workflow.recording import has_event, in_hand, locked
+from tests.workflow.recording import ends_canceled, has_event, in_hand, locked, metadata, tried_again
 from workflows import schedule
 from workflows.resume_later import BookingExpirationResume
 from workflows.sandbox import guarded_runner
@@ -168,13 +167,6 @@ async def test_a_repeated_attempt_changes_nothing(bench: Bench, pool: Pool, admi
     assert ([result.resumed for result in attempts], len(await _acts(admin))) == ([True, True], 1)
 
 
-async def _canceled(handle: Handle, reason: str) -> None:
-    await handle.cancel(reason=reason)
-    with pytest.raises(WorkflowFailureError) as caught:
-        await asyncio.wait_for(handle.result(), 20)
-    assert isinstance(caught.value.cause, CancelledError)
-
-
 @pytest.mark.parametrize(
     ("reason", "written"),
     [
@@ -190,7 +182,9 @@ async def test_a_cancel_is_written_down(
     async with worker(bench, pool):
         handle = await bench.start(seconds=600)
         await has_event(handle, "timer_started_event_attributes")
-        await _canceled(handle, reason)
+        await handle.cancel(reason=reason)
+        await ends_canceled(handle)
+        assert (await metadata(handle)).current_details == "Cancelled. The pause has no end any more"
     assert ((await bench.state())[0], await _acts(admin)) == (True, written)
 
 
@@ -202,9 +196,27 @@ async def test_a_cancel_that_comes_too_late(bench: Bench, database: Database, po
             await in_hand(handle, "resume_schedule")
             await handle.cancel(reason="stays paused")
             await has_event(handle, "activity_task_cancel_requested_event_attributes")
-        await _canceled(handle, "again")
+        await ends_canceled(handle)
     assert not (await bench.state())[0]
     assert [action for _, action, _ in await _acts(admin)] == ["resume_schedule", "cancel_resume"]
+
+
+async def test_a_cancel_between_two_attempts(bench: Bench, pool: Pool) -> None:
+    """Issue 4, section 4: an attempt may have resumed and failed after that: then nobody is told that the pause goes on."""
+
+    @activity.defn(name="resume_schedule")
+    async def resumes_and_fails(order: ResumeOrder) -> ResumeResult:
+        await ResumeSchedule(bench.client, pool).resume_schedule(order)
+        raise ConnectionError("the answer is lost")
+
+    async with worker(bench, pool, resumes_and_fails):
+        handle = await bench.start(seconds=0.1)
+        await tried_again(handle)
+        await handle.cancel(reason="stays paused")
+        await ends_canceled(handle)
+        details = (await metadata(handle)).current_details
+    assert not (await bench.state())[0]
+    assert details == "Cancelled. An attempt was in hand: `booking-expiration schedule show` says whether it resumed"
 
 
 async def test_a_timer_whose_reason_cannot_be_stored_ends_the_pause(bench: Bench, pool: Pool, admin: Administrator) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from temporalio.api.sdk.v1 import WorkflowMetadata
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 
@@ -16,11 +15,11 @@ from activities.drain_messages import DrainLimits, DrainOrder, DrainOutcome, Dra
 from activities.messages import BatchResult, CycleProgress, OpenedCycle, Outcome, PhasePause, StopRequest
 from devstack.schema import program
 from domain.events import Phase
-from operators import drain
+from operators import drain, drain_view
 from tests.acceptance.command import call
 from tests.acceptance.conftest import world
 from tests.acceptance.process import ROOT, World
-from tests.workflow.recording import Here, here
+from tests.workflow.recording import Here, here, metadata
 from tests.workflow.steps import AS_OF, Steps, refuse, running, start, start_drain
 from workflows import details, schedule
 from workflows.drain import BookingExpirationDrain
@@ -32,17 +31,12 @@ SUGGESTED_AFTER = 20
 """Events of a history after which the server below suggests to go on as new; a real one waits for 4,096."""
 
 
-async def _metadata(handle: WorkflowHandle[Any, Any]) -> WorkflowMetadata:
-    told: WorkflowMetadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
-    return told
-
-
 async def test_a_drains_forms_explain_themselves(client: Client) -> None:
     """Issue 4 §1, trap 20: each signal, query and update says what it does, and those with input name its fields."""
     async with running(client, Steps()) as queue:
         handle = await start_drain(client, queue, DrainOrder(cap=1))
         await handle.result()
-        told = (await _metadata(handle)).definition
+        told = (await metadata(handle)).definition
     [stop], [set_limits] = told.signal_definitions, told.update_definitions
     progress = {each.name: each.description for each in told.query_definitions}["progress"]
     assert (stop.name, set_limits.name) == ("stop", "set_limits")
@@ -88,7 +82,7 @@ async def test_a_cycle_names_the_first_20_poison_bookings(client: Client) -> Non
     async with running(client, steps) as queue:
         handle = await start(client, queue)
         await handle.result()
-        progress, shown = await handle.query(BookingExpirationCycle.progress), (await _metadata(handle)).current_details
+        progress, shown = await handle.query(BookingExpirationCycle.progress), (await metadata(handle)).current_details
     assert (progress.poison_count, progress.poison_ids, _named(shown, ids)) == (50, ids[:20], ids[:20])
     assert "poison: 50, the first 20" in shown
 
@@ -107,7 +101,7 @@ async def test_a_drain_names_the_first_20_poison_bookings(client: Client) -> Non
     async with running(client, steps) as queue:
         handle = await start_drain(client, queue, DrainOrder(cap=2, batch_size=1))
         await handle.result()
-        progress, shown = await handle.query(BookingExpirationDrain.progress), (await _metadata(handle)).current_details
+        progress, shown = await handle.query(BookingExpirationDrain.progress), (await metadata(handle)).current_details
     assert (progress.so_far.poison_ids, _named(shown, ids)) == (ids[:20], ids[:20])
     assert "poison: 30, the first 20" in shown
 
@@ -178,7 +172,19 @@ def test_the_runbook_is_a_link(section: str) -> None:
     words = details.RUNBOOK + (f", {section}" if section else "")
     place = f"{HERE}/{details.RUNBOOK}" + (f"#{section.lower().replace(' ', '-')}" if section else "")
     assert shown == [f"- runbook: {words}", *[f"- runbook: [{words}]({place})"] * 2]
-    assert re.search(rf"^#+ {section}", (ROOT / details.RUNBOOK).read_text(encoding="utf-8"), re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", (ROOT / details.RUNBOOK).read_text(encoding="utf-8"), re.MULTILINE)
+    assert not section or section in headings
+
+
+@pytest.mark.parametrize(
+    ("rate", "said"),
+    [(1234.4, "1,234 bookings/s"), (1 / 6, "10 bookings/min"), (1 / 600, "0.1 bookings/min"), (0, "0 bookings/s")],
+)
+def test_a_drains_rate_is_never_rounded_to_nothing(rate: float, said: str) -> None:
+    """Issue 4 §3: with pauses it is often below one a second: then it is said per minute, in the Web UI and by the command."""
+    now = DrainProgress(limits=DrainLimits(**LIMITS), rate=rate)
+    assert f"in 0 batches, {said}, left" in details.of_drain(now)
+    assert drain_view._said(now) == f"{said.replace(' bookings', '')}; starting"
 
 
 async def test_the_settings_say_where_the_runbook_is(here: Here) -> None:
@@ -190,7 +196,7 @@ async def test_the_settings_say_where_the_runbook_is(here: Here) -> None:
     )
     await drain.result()
     for run in (cycle, drain):
-        assert f"]({HERE}/runbooks/booking-expiration.md" in (await _metadata(run)).current_details
+        assert f"]({HERE}/runbooks/booking-expiration.md" in (await metadata(run)).current_details
 
 
 @pytest.fixture
