@@ -16,7 +16,9 @@ from temporalio.envconfig import ClientConfig
 
 _PREFIX: Final = "BOOKING_EXPIRATION_"
 _SSL_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
-_ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(:(?P<port>\d{1,5}))?")
+_PORT: Final = r"(?a:[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
+_ADDRESS: Final = rf"(\[[0-9a-fA-F:.]+\]|[^\s:/?#@%<>|^\[\]]+)(:{_PORT})?"
+_HTTP_URL: Final = rf"https?://([^\s/?#@]+@)?{_ADDRESS}(/\S*)?"
 _DATABASE: Final = "db.example:5432/crm?sslmode=verify-full&sslrootcert=/etc/ssl/certs/db-ca.pem"
 _QUOTE: Final = "write special characters of user and password percent-encoded, @ as %40, / as %2F, # as %23"
 
@@ -24,10 +26,8 @@ _QUOTE: Final = "write special characters of user and password percent-encoded, 
 def _hosts(hosts: str, *, quoted: bool = False) -> str:
     """The comma-separated `host:port` list without white space; raises ValueError for what is none."""
     addresses = [address.strip() for address in hosts.split(",") if address.strip()]
-    for address in addresses:
-        match = _ADDRESS.fullmatch(address)
-        if not match or not 1 <= int(match["port"] or 1) <= 65535:  # noqa: PLR2004 # the last port there is
-            raise ValueError(f"a host must be written host:port{f'; {_QUOTE}' if quoted else ''}")
+    if not all(re.fullmatch(_ADDRESS, address) for address in addresses):
+        raise ValueError(f"a host must be written host:port{f'; {_QUOTE}' if quoted else ''}")
     return ",".join(addresses)
 
 
@@ -153,7 +153,7 @@ class Settings(KafkaSettings, ScheduleSettings):
 
     http_host: Name = Field("127.0.0.1", examples=["0.0.0.0"])  # noqa: S104 # an example: what a container's probes need
     http_port: int = Field(8000, ge=0, le=65535, examples=[8000], description="/livez, /readyz, /metrics; 0 takes a free port")
-    gauges_interval: float = Field(10, gt=0, le=30, examples=[10], description="between two readings for /metrics")
+    gauges_interval: float = Field(10, gt=0, le=20, examples=[10], description="between two readings for /metrics")
     startup_timeout: Seconds = Field(30, examples=[30], description="how long to wait for the database and Temporal at start")
     shutdown_timeout: float = Field(12, gt=0, le=60, examples=[12], description="after SIGTERM; then a watchdog ends the process")
     runbook_url: str | None = Field(None, pattern=r"^https?://[^\s()]+$", examples=["https://git.example/booking-expiration"])
@@ -213,7 +213,7 @@ def temporal() -> dict[str, Any]:
 # Variables, what they may be, and how to say that. The SDKs take much for the default; over gRPC or no URL the core ends.
 _OTEL_FORMS: Final = (
     ("OTEL_EXPORTER_OTLP_(TRACES_|METRICS_)?PROTOCOL", "http/protobuf", "http/protobuf, usually on port 4318; leave it out"),
-    ("OTEL_EXPORTER_OTLP_(TRACES_|METRICS_)?ENDPOINT", r"https?://[^\s/]\S*", "a URL; for example http://collector:4318"),
+    ("OTEL_EXPORTER_OTLP_(TRACES_|METRICS_)?ENDPOINT", _HTTP_URL, "a URL; for example http://collector:4318"),
     ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "cumulative|delta|lowmemory", "cumulative, delta or lowmemory"),
     ("OTEL_METRICS_EXPORTER", "((otlp|prometheus|none)(,|$))+", "of otlp, prometheus, none; for example otlp"),
     ("OTEL_TRACES_EXPORTER", "((otlp|none)(,|$))+", "of otlp, none; for example otlp"),
@@ -239,6 +239,8 @@ class Push:
 def opentelemetry() -> Push:
     """What the standard OTEL_* variables ask to push: signals whose exporter is `otlp`, or unnamed while there is an endpoint."""
     given = {name: value.strip() for name, value in os.environ.items() if name.startswith("OTEL_") and value.strip()}
+    if given.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        given = {"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"}
     if wrong := [
         f"{name}: must be {words}"
         for variable, form, words in _OTEL_FORMS
@@ -261,8 +263,6 @@ def opentelemetry() -> Push:
 
 
 def _pushed(signal: str, given: dict[str, str]) -> bool:
-    if given.get("OTEL_SDK_DISABLED", "").lower() == "true":
-        return False
     exporter = given.get(f"OTEL_{signal}_EXPORTER", "").lower()
     endpoints = {"OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"}
     return "otlp" in exporter.split(",") if exporter else not endpoints.isdisjoint(given)

@@ -1,8 +1,6 @@
 """A real Alertmanager, and what it does with the alerts that it is sent."""
 
 import asyncio
-import os
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,12 +8,13 @@ from subprocess import DEVNULL
 from typing import Any
 
 import aiohttp
-import pytest
 
 from devstack import ports
+from tests.acceptance.installed import installed
 from tests.acceptance.process import ROOT, soon
 
 OURS = ROOT / "ops/alertmanager/alertmanager.yml"
+PACKAGE = "prometheus-alertmanager"
 _MARK = [
     {"alertname": "BookingExpirationPoisonBookingDoesNotExpire", "service": "mark"},
     {"alertname": "BookingExpirationErrorsSustained", "kind": "item", "service": "mark"},
@@ -23,23 +22,13 @@ _MARK = [
 """The first mutes the second. Alerts are taken in one after the other, so then it knows what came before them."""
 
 
-def binary() -> str:
-    """Where it is installed, with amtool. In CI it must be; elsewhere the test is skipped and says so."""
-    found = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
-    if found and shutil.which("amtool"):
-        return found
-    message = "Alertmanager is not installed (Debian and Ubuntu: apt-get install prometheus-alertmanager)"
-    if os.environ.get("CI"):
-        pytest.fail(message)
-    pytest.skip(message)
-
-
 @asynccontextmanager
 async def an_alertmanager(folder: Path) -> AsyncIterator[str]:
     """With our configuration: its address, once it listens; gone at the end."""
-    port = ports.choose()
+    installed("amtool", package=PACKAGE)
+    binary, port = installed("prometheus-alertmanager", "alertmanager", package=PACKAGE), ports.choose()
     process = await asyncio.create_subprocess_exec(
-        binary(), f"--config.file={OURS}", "--storage.path=data", f"--web.listen-address=127.0.0.1:{port}",
+        binary, f"--config.file={OURS}", "--storage.path=data", f"--web.listen-address=127.0.0.1:{port}",
         "--cluster.listen-address=", cwd=folder, stdout=DEVNULL, stderr=DEVNULL,
     )  # fmt: skip
 
@@ -50,7 +39,8 @@ async def an_alertmanager(folder: Path) -> AsyncIterator[str]:
         await soon(listens, "Alertmanager")
         yield f"http://127.0.0.1:{port}"
     finally:
-        process.kill()
+        if process.returncode is None:
+            process.kill()
         await process.wait()
 
 

@@ -2,8 +2,6 @@
 
 import asyncio
 import math
-import os
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,23 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 import yaml
 
 from devstack import ports
+from tests.acceptance.installed import installed
 from tests.acceptance.process import ROOT, soon
 
 RULES = ROOT / "ops/prometheus/rules.yml"
 
 
 def binary() -> str:
-    """Where Prometheus is installed. In CI it must be; elsewhere the test is skipped and says so."""
-    if found := shutil.which("prometheus"):
-        return found
-    message = "Prometheus is not installed (Debian and Ubuntu: apt-get install prometheus)"
-    if os.environ.get("CI"):
-        pytest.fail(message)
-    pytest.skip(message)
+    """Where Prometheus is installed."""
+    return installed("prometheus", package="prometheus")
 
 
 @dataclass(frozen=True)

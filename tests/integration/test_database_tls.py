@@ -1,7 +1,6 @@
 """`doctor` over a real encrypted connection: what it says is what the connection is (trap 30, issue 4 section 4)."""
 
 import asyncio
-import shutil
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
@@ -13,10 +12,8 @@ import pytest
 from db import server
 from db.server import Link
 from db.unit_of_work import UnitOfWork, open_pool
+from tests.acceptance.installed import installed
 from tests.conftest import Database
-
-OPENSSL = shutil.which("openssl")
-pytestmark = pytest.mark.skipif(OPENSSL is None, reason="makes a certificate with openssl")
 
 
 @pytest.fixture
@@ -25,7 +22,7 @@ def certificate(tmp_path: Path) -> Path:
     made = tmp_path / "server.crt"
     name = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
     files = ["-keyout", str(made.with_suffix(".key")), "-out", str(made)]
-    request = [OPENSSL or "", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *name, *files]
+    request = [installed("openssl", package="openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *name, *files]
     subprocess.run(request, check=True, capture_output=True)
     return made
 
