@@ -22,7 +22,8 @@ def certificate(tmp_path: Path) -> Path:
     made = tmp_path / "server.crt"
     name = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
     files = ["-keyout", str(made.with_suffix(".key")), "-out", str(made)]
-    request = [installed("openssl", package="openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *name, *files]
+    openssl = installed("openssl", package="openssl")
+    request = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *name, *files]
     subprocess.run(request, check=True, capture_output=True)
     return made
 
