@@ -1,14 +1,17 @@
 """The operators' command as a process, as people call it."""
 
 import asyncio
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.acceptance.process import ROOT, World
+from tests.floor import Admin
 
 COMMAND: Final = Path(sys.executable).parent / "booking-expiration"
+WHY: Final = ("--reason", "INC-7: for the test")
 
 
 @dataclass(frozen=True)
@@ -30,3 +33,15 @@ async def call(world: World, *arguments: str, **settings: str) -> Done:
     done = Done(process.returncode or 0, out.decode(), err.decode())
     assert "Traceback" not in done.out + done.err, done
     return done
+
+
+async def answer(world: World, *arguments: str) -> Any:
+    """What it answers to a program."""
+    done = await call(world, *arguments, "--json")
+    assert done.code == 0, done
+    return json.loads(done.out)
+
+
+async def acts(admin: Admin) -> list[str]:
+    """What was done, in its order, by the rows that say so."""
+    return [row["action"] for row in await admin.fetch("SELECT action FROM crm.operator_actions ORDER BY id")]

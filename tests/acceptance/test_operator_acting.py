@@ -1,33 +1,20 @@
 """The commands that change something, as people type them, against real workers (issue 4, parts 2 to 4)."""
 
 import asyncio
-import json
 from typing import Any
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 
 from tests import floor
-from tests.acceptance.command import COMMAND, call
+from tests.acceptance.command import COMMAND, WHY, acts, answer, call
 from tests.acceptance.held import batch_waits, close_gate, open_gate, whole
 from tests.acceptance.process import ROOT, World, soon
 from tests.floor import MINUTE, Admin
 
-WHY = ("--reason", "INC-7: for the test")
-
-
-async def _acts(admin: Admin) -> list[str]:
-    return [row["action"] for row in await admin.fetch("SELECT action FROM crm.operator_actions ORDER BY id")]
-
 
 async def _due(admin: Admin, count: int, status: str = "Reserved") -> None:
     await floor.add(admin, count, await floor.clock(admin) - MINUTE, status)
-
-
-async def _answer(world: World, *arguments: str) -> Any:
-    done = await call(world, *arguments, "--json")
-    assert done.code == 0, done
-    return json.loads(done.out)
 
 
 async def test_cycle_stop_ends_the_running_one_whole(world: World, admin: Admin) -> None:
@@ -44,7 +31,7 @@ async def test_cycle_stop_ends_the_running_one_whole(world: World, admin: Admin)
     result = await handle.result()
     assert (result["Outcome"], result["ReserveExpiredCount"], result["BookingExpiredCount"]) == ("stopped", 3, 0)
     assert "INC-7: for the test" in result["Reason"]
-    assert await _acts(admin) == ["stop_cycle"]
+    assert await acts(admin) == ["stop_cycle"]
     assert (await whole(admin), await admin.fetchval("SELECT outcome FROM crm.job_state")) == (3, "stopped")
 
 
@@ -61,13 +48,13 @@ async def test_cycle_cancel_and_show(world: World, admin: Admin) -> None:
         return (await handle.describe()).status is WorkflowExecutionStatus.CANCELED
 
     await soon(canceled, "the cycle's cancellation")
-    told = await _answer(world, "cycle", "show", handle.id)
+    told = await answer(world, "cycle", "show", handle.id)
     assert (told["run"]["status"], told["progress"]["step"], told["run"]["outcome"]) == (
         "canceled",
         "ended: canceled",
         "canceled",
     )
-    assert (await _acts(admin), await whole(admin)) == (["cancel_cycle"], 0)
+    assert (await acts(admin), await whole(admin)) == (["cancel_cycle"], 0)
 
 
 async def test_cycle_list_shows_counts_and_outcomes(world: World, admin: Admin) -> None:
@@ -78,12 +65,12 @@ async def test_cycle_list_shows_counts_and_outcomes(world: World, admin: Admin) 
     await world.result()
 
     async def listed() -> Any:
-        cycles = (await _answer(world, "cycle", "list"))["cycles"]
+        cycles = (await answer(world, "cycle", "list"))["cycles"]
         return cycles if len(cycles) == 2 and cycles[0]["status"] == "completed" else None
 
     newest, first = await soon(listed, "both cycles in the list")
     assert [(run["outcome"], run["expired"]) for run in (newest, first)] == [("completed", 3), ("completed", 0)]
-    assert (await _answer(world, "cycle", "list", "--outcome", "held"))["cycles"] == []
+    assert (await answer(world, "cycle", "list", "--outcome", "held"))["cycles"] == []
     assert "completed" in (await call(world, "cycle", "list")).out
 
 
@@ -97,7 +84,7 @@ async def test_a_hold_until_it_is_released(world: World, admin: Admin) -> None:
     assert (await call(world, "release-hold", "--up-to", "7", *WHY)).code == 0
     outcomes = [(result["Outcome"], result["ReserveExpiredCount"]) for result in [await world.result(5) for _ in range(3)]]
     assert outcomes == [("completed", 5), ("completed", 2), ("held", 0)]
-    assert await _acts(admin) == ["release_hold"]
+    assert await acts(admin) == ["release_hold"]
     success = await admin.fetchval("SELECT last_success_at < last_finished_at FROM crm.job_state")
     assert success is True
 
@@ -109,9 +96,9 @@ async def test_drain_until_nothing_due_is_left(world: World, admin: Admin) -> No
     done = await call(world, "drain", "--cap", "600", "--lanes", "2", *WHY)
     assert done.code == 0, done
     assert "cap_reached" in done.out
-    told = await _answer(world, "drain", "status")
+    told = await answer(world, "drain", "status")
     assert (told["result"]["ReserveExpiredCount"], told["result"]["LeftOverdue"]) == (600, 100)
-    assert (await whole(admin), await _acts(admin)) == (600, ["start_drain"])
+    assert (await whole(admin), await acts(admin)) == (600, ["start_drain"])
     assert await admin.fetchval("SELECT count(*) FROM crm.outbox WHERE published_at IS NULL") == 0
 
 
@@ -121,7 +108,7 @@ async def test_a_drain_beside_cycles_expires_nothing_twice(world: World, admin: 
     await _due(admin, 700, "Booked")
     for _ in range(2):
         await world.start()
-    started = await _answer(world, "drain", "--cap", "5000", "--lanes", "4", *WHY)
+    started = await answer(world, "drain", "--cap", "5000", "--lanes", "4", *WHY)
     drain = world.client.get_workflow_handle(started["workflow_id"])
     results = await asyncio.gather(drain.result(), *(world.result() for _ in range(3)))
     counts = [result["ReserveExpiredCount"] + result["BookingExpiredCount"] for result in results]
@@ -134,7 +121,7 @@ async def test_a_drain_survives_its_worker(world: World, admin: Admin) -> None:
     await _due(admin, 900)
     await close_gate(admin, "write")
     worker = await world.start()
-    started = await _answer(world, "drain", "--cap", "5000", "--lanes", "2", *WHY)
+    started = await answer(world, "drain", "--cap", "5000", "--lanes", "2", *WHY)
     await batch_waits(admin)
     worker.process.kill()
     await open_gate(admin)
@@ -147,10 +134,10 @@ async def test_drain_limits_and_stop(world: World, admin: Admin) -> None:
     """Issue 4 §3: one drain at a time; its limits change while it runs, a bad one is refused; stop ends it whole."""
     await _due(admin, 500)
     await world.start()
-    started = await _answer(world, "drain", "--cap", "400", "--pause", "10m", *WHY)
+    started = await answer(world, "drain", "--cap", "400", "--pause", "10m", *WHY)
 
     async def resting() -> bool:
-        return "pausing" in (await _answer(world, "drain", "status"))["progress"]["step"]
+        return "pausing" in (await answer(world, "drain", "status"))["progress"]["step"]
 
     await soon(resting, "the pause after the first round")
     second = await call(world, "drain", "--cap", "5", *WHY)
@@ -160,7 +147,7 @@ async def test_drain_limits_and_stop(world: World, admin: Admin) -> None:
     assert (await call(world, "drain", "limits", "--cap", "450", "--pause", "0", *WHY)).code == 0
     result = await world.client.get_workflow_handle(started["workflow_id"]).result()
     assert (result["Outcome"], result["ReserveExpiredCount"]) == ("cap_reached", 450)
-    assert await _acts(admin) == ["start_drain", "set_drain_limits"]
+    assert await acts(admin) == ["start_drain", "set_drain_limits"]
     over = await call(world, "drain", "stop", *WHY)
     assert (over.code, "no drain runs just now" in over.err) == (1, True)
 
@@ -182,7 +169,7 @@ async def test_ctrl_c_only_stops_watching_where_nobody_can_answer(world: World, 
     assert (watching.returncode, "the drain goes on" in rest) == (0, True)
     assert (await call(world, "drain", "stop", *WHY)).code == 0
     result = await world.client.get_workflow_handle(f"{world.name}-drain").result()
-    assert (result["Outcome"], await _acts(admin)) == ("stopped", ["start_drain", "stop_drain"])
+    assert (result["Outcome"], await acts(admin)) == ("stopped", ["start_drain", "stop_drain"])
 
 
 async def test_a_held_job_is_not_drained_by_accident(world: World, admin: Admin) -> None:
@@ -193,7 +180,7 @@ async def test_a_held_job_is_not_drained_by_accident(world: World, admin: Admin)
     refused = await call(world, "drain", "--cap", "20", *WHY)
     assert (refused.code, "--past-hold" in refused.err) == (1, True)
     assert (await call(world, "drain", "--cap", "20", "--past-hold", *WHY)).code == 0
-    assert (await whole(admin), await _acts(admin)) == (20, ["start_drain"])
+    assert (await whole(admin), await acts(admin)) == (20, ["start_drain"])
 
 
 @pytest.mark.parametrize(
@@ -239,7 +226,7 @@ async def test_a_mistake_is_one_line_and_changes_nothing(
     """Issue 4, bad input: a clear line that says what to do, a non-zero exit, nothing changed and nothing written."""
     done = await call(world, *arguments)
     assert (done.code, done.out, done.err.count("\n"), words in done.err) == (code, "", 1, True), done
-    assert await _acts(admin) == []
+    assert await acts(admin) == []
     assert await admin.fetchval("SELECT count(*) FROM crm.phase_pauses WHERE paused_at IS NOT NULL") == 0
 
 
@@ -252,7 +239,7 @@ async def test_a_missing_grant_is_named(world: World, admin: Admin, arguments: l
     await admin.execute(f"REVOKE ALL ON crm.{table} FROM booking_expiration_operator")
     done = await call(world, *arguments, *WHY)
     assert (done.code, table in done.err, len(done.err.splitlines())) == (1, True, 1), done
-    assert await _acts(admin) == []
+    assert await acts(admin) == []
 
 
 @pytest.mark.parametrize(
@@ -262,4 +249,4 @@ async def test_an_unreachable_temporal_is_one_line(world: World, admin: Admin, a
     """Issue 4, bad input: a server that is not there is named, with a non-zero exit; nothing is written."""
     done = await call(world, *arguments, TEMPORAL_ADDRESS="localhost:1")
     assert (done.code, "Temporal at localhost:1" in done.err, len(done.err.splitlines())) == (1, True, 1), done
-    assert await _acts(admin) == []
+    assert await acts(admin) == []

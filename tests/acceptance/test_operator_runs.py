@@ -16,11 +16,9 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from activities.drain_messages import DrainLimits, DrainProgress
 from operators import drain, frame
 from operators.frame import CommandError
-from tests.acceptance.command import call
+from tests.acceptance.command import WHY, acts, call
 from tests.acceptance.process import World, soon
 from tests.floor import Admin
-
-WHY = ("--reason", "INC-7: for the test")
 
 
 @workflow.defn(name="BookingExpirationCycle")
@@ -75,10 +73,6 @@ async def _started(world: World, kind: str, name: str, *arguments: Any) -> "Work
     return await world.client.start_workflow(kind, args=arguments, id=f"{world.name}-{name}", task_queue=world.name)
 
 
-async def _acts(admin: Admin) -> list[str]:
-    return [row["action"] for row in await admin.fetch("SELECT action FROM crm.operator_actions ORDER BY id")]
-
-
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
@@ -95,7 +89,7 @@ async def test_what_is_no_cycle_is_left_alone(world: World, admin: Admin, kind: 
         assert (done.code, done.out, done.err.count("\n"), words in done.err) == (1, "", 1, True), done
     events = [event async for event in handle.fetch_history_events()]
     await handle.terminate()
-    assert ([event.event_type for event in events], await _acts(admin)) == ([1, 5], [])  # started, task scheduled
+    assert ([event.event_type for event in events], await acts(admin)) == ([1, 5], [])  # started, task scheduled
 
 
 async def test_what_cannot_answer_is_shown_all_the_same(world: World) -> None:
@@ -116,7 +110,7 @@ async def test_limits_that_no_worker_can_take(world: World, admin: Admin) -> Non
     await handle.terminate()
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1), done
     assert done.err.startswith("the drain's limits stay as they are: a worker must answer for it, and none did (")
-    assert await _acts(admin) == []
+    assert await acts(admin) == []
 
 
 async def test_limits_before_the_drain_knows_its_own(world: World, admin: Admin) -> None:
@@ -126,7 +120,7 @@ async def test_limits_before_the_drain_knows_its_own(world: World, admin: Admin)
         done = await call(world, "drain", "limits", "--cap", "9", *WHY)
         await handle.terminate()
     assert (done.code, done.out, done.err.count("\n"), "try again in a few seconds" in done.err) == (1, "", 1, True), done
-    assert await _acts(admin) == []
+    assert await acts(admin) == []
 
 
 async def test_limits_that_a_worker_does_not_come_to(world: World, monkeypatch: pytest.MonkeyPatch, admin: Admin) -> None:
@@ -140,7 +134,7 @@ async def test_limits_that_a_worker_does_not_come_to(world: World, monkeypatch: 
             with pytest.raises(CommandError, match="no worker has taken the limits within 1 s"):
                 await drain._change(frame.settings(), DrainLimits(cap=9, reason="why"))
         await handle.terminate()
-    assert await _acts(admin) == ["set_drain_limits"]
+    assert await acts(admin) == ["set_drain_limits"]
 
 
 async def test_cycles_that_could_not_say_how_they_ended(world: World) -> None:

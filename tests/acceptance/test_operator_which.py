@@ -8,12 +8,11 @@ from uuid import uuid4
 import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
-from tests.acceptance.command import call
+from tests.acceptance.command import WHY, call
 from tests.acceptance.process import World, a_namespace, soon
 from tests.floor import Admin
 from workflows import schedule
 
-WHY = ("--reason", "INC-7: for the test")
 CYCLE, DRAIN = "BookingExpirationCycle", "BookingExpirationDrain"
 Start = Callable[..., Awaitable[str]]
 

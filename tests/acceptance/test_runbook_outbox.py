@@ -3,13 +3,12 @@
 from aiokafka.admin import AIOKafkaAdminClient
 
 from tests import floor, outbox_rows
-from tests.acceptance.command import call
+from tests.acceptance.command import WHY, call
 from tests.acceptance.process import World, soon
 from tests.acceptance.proxy import a_proxy
 from tests.acceptance.runbook import OUTBOX, Reader, listed, reads
 from tests.floor import MINUTE, Admin
 
-WHY = ("--reason", "INC-7: for the test")
 TOO_LARGE = "1200000 bytes with key and headers, more than the 1000000 that Kafka takes"
 
 

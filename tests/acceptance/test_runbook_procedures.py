@@ -15,14 +15,12 @@ from chessboard import objects
 from db.unit_of_work import UnitOfWork, open_pool
 from tests import floor
 from tests.acceptance.alertmanager import an_alertmanager
-from tests.acceptance.command import call
+from tests.acceptance.command import WHY, call
 from tests.acceptance.held import batch_waits, close_gate, open_gate, whole
 from tests.acceptance.process import ROOT, World, soon
 from tests.acceptance.runbook import BOOKINGS, Reader, listed, nothing_runs, reads, unpause
 from tests.chessboard.member import Member
 from tests.floor import MINUTE, Admin
-
-WHY = ("--reason", "INC-7: for the test")
 
 
 async def hung(world: World, admin: Admin) -> Any:

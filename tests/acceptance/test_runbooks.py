@@ -6,14 +6,12 @@ import pytest
 
 from tests import floor
 from tests.acceptance import test_runbook_outbox, test_runbook_procedures
-from tests.acceptance.command import call
+from tests.acceptance.command import WHY, call
 from tests.acceptance.held import batch_waits, close_gate, open_gate
 from tests.acceptance.process import soon
 from tests.acceptance.runbook import BOOKINGS, COVERED, NOT_TYPED, Reader, blocks, listed, nothing_runs, reads, unpause
 from tests.floor import MINUTE, Admin
 from tests.unit.test_ops import one
-
-WHY = ("--reason", "INC-7: for the test")
 
 
 def test_every_block_is_typed_by_some_test() -> None:
